@@ -1,0 +1,272 @@
+"""Scaled dot product attention, a block of queries of one head at a time, its
+products by the routine of `gemm.mojo`."""
+
+from extensibility import InputTensor, OutputTensor, register
+from max.algorithm import sync_parallelize
+from max.gpu.host import DeviceContext
+from std.math import ceildiv, exp, log, sqrt
+from std.sys import simd_width_of
+from std.utils.numerics import isnan, min_or_neg_inf
+
+from .gemm import Address, Gemm, tasks_for
+
+# Elements of a block of scores: half of a small second-level cache.
+comptime BLOCK = 65536
+
+
+@fieldwise_init
+struct Heads(TrivialRegisterPassable):
+    """Where the rows of `[batch, heads, rows, width]` lie, or of
+    `[batch, rows, heads, width]` if `swapped`."""
+
+    var heads: Int
+    var rows: Int
+    var width: Int
+    var swapped: Bool
+
+    @always_inline
+    def row(self) -> Int:
+        """Distance of rows."""
+        return self.width * (self.heads if self.swapped else 1)
+
+    @always_inline
+    def at(self, item: Int, head: Int, row: Int) -> Int:
+        """Position of a row."""
+        if self.swapped:
+            return ((item * self.rows + row) * self.heads + head) * self.width
+        return ((item * self.heads + head) * self.rows + row) * self.width
+
+
+@always_inline
+def _heads(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
+    if swapped != 0:
+        return Heads(b, a, width, True)
+    return Heads(a, b, width, False)
+
+
+@always_inline
+def _softmax_row[
+    dtype: DType
+](
+    row: Address[dtype],
+    length: Int,
+    scale: Scalar[dtype],
+    mask: Address[dtype],
+    mask_step: Int,
+    masked: Bool,
+) -> Tuple[Scalar[dtype], Scalar[dtype]]:
+    """Replaces scores by `exp(score - maximum)`; returns the maximum and the
+    sum. A row that a mask forbids everything becomes zeros, with sum 0."""
+    comptime assert dtype.is_floating_point(), "float only"
+    comptime width = simd_width_of[dtype]()
+    comptime lowest = min_or_neg_inf[dtype]()
+    var highest = SIMD[dtype, width](lowest)
+    var most = Scalar[dtype](lowest)
+    var j = 0
+    while j + width <= length:
+        var v = row.unsafe_load[width=width](j) * scale
+        if masked:
+            if mask_step == 1:
+                v += mask.unsafe_load[width=width](j)
+            else:
+                v += mask[]
+        row.unsafe_store[width=width](j, v)
+        highest = max(highest, v)
+        j += width
+    while j < length:
+        var v = row[unsafe_offset=j] * scale
+        if masked:
+            v += mask[unsafe_offset = j * mask_step]
+        row[unsafe_offset=j] = v
+        most = max(most, v)
+        j += 1
+    most = max(most, highest.reduce_max())
+    if masked and most == lowest:
+        # `max` drops NaN.
+        var spoiled = False
+        for i in range(length):
+            spoiled = spoiled or isnan(row[unsafe_offset=i])
+        if not spoiled:
+            for i in range(length):
+                row[unsafe_offset=i] = 0
+            return (Scalar[dtype](0), Scalar[dtype](0))
+    var sums = SIMD[dtype, width](0)
+    var total = Scalar[dtype](0)
+    j = 0
+    while j + width <= length:
+        var e = exp(row.unsafe_load[width=width](j) - most)
+        row.unsafe_store[width=width](j, e)
+        sums += e
+        j += width
+    while j < length:
+        var e = exp(row[unsafe_offset=j] - most)
+        row[unsafe_offset=j] = e
+        total += e
+        j += 1
+    return (most, total + sums.reduce_add())
+
+
+@register("tmb_attention")
+struct Attention:
+    """`softmax(q k^T scale + mask) v` as `[batch, queries, heads, width]`, and
+    the logarithms of the sums of exponentials, `[batch, heads, queries]`."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=4, ...],
+        log_sums: OutputTensor[dtype=dtype, rank=3, ...],
+        q: InputTensor[dtype=dtype, rank=4, ...],
+        k: InputTensor[dtype=dtype, rank=4, ...],
+        v: InputTensor[dtype=dtype, rank=4, ...],
+        mask: InputTensor[dtype=dtype, rank=4, ...],
+        routine: Int64,
+        set_threads: Int64,
+        swapped_q: Int64,
+        swapped_k: Int64,
+        swapped_v: Int64,
+        masked: Int64,
+        causal: Int64,
+        scaled: Int64,
+        scale: Float64,
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs have MAX's own kernels"
+        comptime assert dtype.is_floating_point(), "float only"
+        var gemm = Gemm[dtype](Int(routine), Int(set_threads))
+        var batch = q.dim_size[0]()
+        var qs = _heads(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
+        var ks = _heads(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)
+        var vs = _heads(v.dim_size[1](), v.dim_size[2](), v.dim_size[3](), swapped_v)
+        var out = Heads(qs.heads, qs.rows, vs.width, True)
+        if batch * qs.heads * qs.rows * ks.rows * qs.width * vs.width == 0:
+            return
+        var qp = q.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var kp = k.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var vp = v.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var lp = log_sums.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var mp = mask.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var has_mask = masked != 0
+        var is_causal = causal != 0
+        var factor = scale.cast[dtype]()
+        if scaled == 0:
+            factor = 1 / sqrt(Scalar[dtype](qs.width))
+        # A dimension of 1 serves all.
+        var mask_column = 0 if mask.dim_size[3]() == 1 else 1
+        var mask_row = 0 if mask.dim_size[2]() == 1 else mask.dim_size[3]()
+        var mask_plane = mask.dim_size[2]() * mask.dim_size[3]()
+        var mask_head = 0 if mask.dim_size[1]() == 1 else mask_plane
+        var mask_item = 0 if mask.dim_size[0]() == 1 else mask_plane * mask.dim_size[1]()
+
+        var block = max(8, min(128, BLOCK // ks.rows))
+        block = min(block, qs.rows)
+        var blocks = ceildiv(qs.rows, block)
+        var units = batch * qs.heads * blocks
+        var cost = batch * qs.heads * qs.rows * ks.rows * (qs.width + vs.width + 16)
+        var tasks = tasks_for(units, cost)
+        var chunk = ceildiv(units, tasks)
+        var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * block * ks.rows)
+        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+
+        def work(
+            task: Int,
+        ) {
+            var gemm,
+            var qs,
+            var ks,
+            var vs,
+            var out,
+            var qp,
+            var kp,
+            var vp,
+            var op,
+            var lp,
+            var mp,
+            var sp,
+            var has_mask,
+            var is_causal,
+            var factor,
+            var mask_column,
+            var mask_row,
+            var mask_head,
+            var mask_item,
+            var block,
+            var blocks,
+            var units,
+            var chunk,
+        }:
+            var scores = sp.unsafe_offset(task * block * ks.rows)
+            var previous = gemm.begin()
+            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+                var item = unit // (qs.heads * blocks)
+                var head = unit // blocks % qs.heads
+                var first = unit % blocks * block
+                var rows = min(block, qs.rows - first)
+                var key_head = head // (qs.heads // ks.heads)
+                var keys = ks.rows
+                if is_causal:
+                    keys = min(keys, first + rows)
+                gemm.multiply(
+                    rows,
+                    keys,
+                    qs.width,
+                    qp.unsafe_offset(qs.at(item, head, first)),
+                    qs.row(),
+                    False,
+                    kp.unsafe_offset(ks.at(item, key_head, 0)),
+                    ks.row(),
+                    True,
+                    scores,
+                    keys,
+                )
+                var plane = item * mask_item + head * mask_head
+                var sums = lp.unsafe_offset((item * qs.heads + head) * qs.rows + first)
+                for i in range(rows):
+                    var row = scores.unsafe_offset(i * keys)
+                    var length = keys
+                    if is_causal:
+                        length = min(keys, first + i + 1)
+                        for j in range(length, keys):
+                            row[unsafe_offset=j] = 0
+                    var most, total = _softmax_row(
+                        row,
+                        length,
+                        factor,
+                        mp.unsafe_offset(plane + (first + i) * mask_row),
+                        mask_column,
+                        has_mask,
+                    )
+                    if total == 0:
+                        sums[unsafe_offset=i] = 0
+                        continue
+                    sums[unsafe_offset=i] = most + log(total)
+                    var share = 1 / total
+                    comptime width = simd_width_of[dtype]()
+                    var j = 0
+                    while j + width <= length:
+                        row.unsafe_store[width=width](
+                            j, row.unsafe_load[width=width](j) * share
+                        )
+                        j += width
+                    while j < length:
+                        row[unsafe_offset=j] *= share
+                        j += 1
+                gemm.multiply(
+                    rows,
+                    vs.width,
+                    keys,
+                    scores,
+                    keys,
+                    False,
+                    vp.unsafe_offset(vs.at(item, key_head, 0)),
+                    vs.row(),
+                    False,
+                    op.unsafe_offset(out.at(item, head, first)),
+                    out.row(),
+                )
+            gemm.end(previous)
+
+        sync_parallelize(work, tasks)
+        _ = scratch^

@@ -1,0 +1,262 @@
+"""Matrix products by a routine whose address the graph is given.
+
+The routine is a Fortran BLAS `?gemm`; each thread of MAX's pool calls it for a
+part of the result, so the library's own threads stay out of it."""
+
+from extensibility import InputTensor, OutputTensor, register
+from max.algorithm import sync_parallelize
+from max.gpu.host import DeviceContext
+from max.runtime.asyncrt import parallelism_level
+from std.math import ceildiv, erf, exp, tanh
+from std.memory import Pointer
+from std.sys import simd_width_of
+
+comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
+# transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc. Numbers of 64
+# bits, little-endian and positive, serve a library that reads 32 as well.
+comptime Routine[dtype: DType] = def(
+    Address[DType.int8],
+    Address[DType.int8],
+    Address[DType.int64],
+    Address[DType.int64],
+    Address[DType.int64],
+    Address[dtype],
+    Address[dtype],
+    Address[DType.int64],
+    Address[dtype],
+    Address[DType.int64],
+    Address[dtype],
+    Address[dtype],
+    Address[DType.int64],
+) thin abi("C") -> None
+comptime SetThreads = def(Int32) thin abi("C") -> Int32
+
+# Multiplications a task should have at least: about 20 microseconds.
+comptime GRAIN = 1_000_000
+
+
+@fieldwise_init
+struct Gemm[dtype: DType](TrivialRegisterPassable):
+    """The routine, and the one that bounds the threads of its library (or 0).
+    """
+
+    var routine: Int
+    var set_threads: Int
+
+    @always_inline
+    def begin(self) -> Int32:
+        """Keeps the library on the calling thread; returns what `end` takes."""
+        if self.set_threads == 0:
+            return 0
+        var address = self.set_threads
+        return Pointer(to=address).unsafe_bitcast[SetThreads]()[](Int32(1))
+
+    @always_inline
+    def end(self, previous: Int32):
+        """Undoes `begin`."""
+        if self.set_threads == 0:
+            return
+        var address = self.set_threads
+        _ = Pointer(to=address).unsafe_bitcast[SetThreads]()[](previous)
+
+    @no_inline
+    def multiply(
+        self,
+        m: Int,
+        n: Int,
+        k: Int,
+        a: Address[Self.dtype],
+        row_a: Int,
+        transposed_a: Bool,
+        b: Address[Self.dtype],
+        row_b: Int,
+        transposed_b: Bool,
+        c: Address[Self.dtype],
+        row_c: Int,
+    ):
+        """Row-major `c[m, n] = op(a) op(b)`; `row_*` are distances of rows."""
+        # Fortran sees each matrix transposed, so the operands change places.
+        var ta = Int8(116 if transposed_b else 110)
+        var tb = Int8(116 if transposed_a else 110)
+        var rows = Int64(n)
+        var columns = Int64(m)
+        var inner = Int64(k)
+        var one = Scalar[Self.dtype](1)
+        var zero = Scalar[Self.dtype](0)
+        var first = Int64(max(row_b, 1))
+        var second = Int64(max(row_a, 1))
+        var third = Int64(max(row_c, 1))
+        var address = self.routine
+        Pointer(to=address).unsafe_bitcast[Routine[Self.dtype]]()[](
+            Pointer(to=ta).unsafe_origin_cast[MutAnyOrigin](),
+            Pointer(to=tb).unsafe_origin_cast[MutAnyOrigin](),
+            Pointer(to=rows).unsafe_origin_cast[MutAnyOrigin](),
+            Pointer(to=columns).unsafe_origin_cast[MutAnyOrigin](),
+            Pointer(to=inner).unsafe_origin_cast[MutAnyOrigin](),
+            Pointer(to=one).unsafe_origin_cast[MutAnyOrigin](),
+            b,
+            Pointer(to=first).unsafe_origin_cast[MutAnyOrigin](),
+            a,
+            Pointer(to=second).unsafe_origin_cast[MutAnyOrigin](),
+            Pointer(to=zero).unsafe_origin_cast[MutAnyOrigin](),
+            c,
+            Pointer(to=third).unsafe_origin_cast[MutAnyOrigin](),
+        )
+
+
+@always_inline
+def tasks_for(units: Int, multiplications: Int) -> Int:
+    """How many tasks to cut `units` into that cost so much together."""
+    var most = min(parallelism_level(None), units)
+    return max(1, min(most, multiplications // GRAIN))
+
+
+@always_inline
+def _activated[
+    dtype: DType, width: SIMDLength, //, activation: StaticString
+](v: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime assert dtype.is_floating_point(), "float only"
+    comptime if activation == "relu":
+        return v.lt(0).select(SIMD[dtype, width](0), v)
+    elif activation == "gelu":
+        return v * (erf(v * 0.70710678118654752440) + 1) * 0.5
+    elif activation == "gelu_tanh":
+        var inner = 0.79788456080286535588 * (v + 0.044715 * v * v * v)
+        return v * (tanh(inner) + 1) * 0.5
+    elif activation == "silu":
+        return v / (exp(-v) + 1)
+    else:
+        return v
+
+
+@register("tmb_matmul")
+struct Matmul:
+    """`activation(op(a) op(b) + bias)` of `[batch, rows, columns]` values; a
+    batch of 1 serves all. An empty bias is none."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, activation: StaticString, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=3, ...],
+        a: InputTensor[dtype=dtype, rank=3, ...],
+        b: InputTensor[dtype=dtype, rank=3, ...],
+        bias: InputTensor[dtype=dtype, rank=1, ...],
+        routine: Int64,
+        set_threads: Int64,
+        transposed_a: Int64,
+        transposed_b: Int64,
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs have MAX's own product"
+        var gemm = Gemm[dtype](Int(routine), Int(set_threads))
+        var batch = output.dim_size[0]()
+        var m = output.dim_size[1]()
+        var n = output.dim_size[2]()
+        if batch * m * n == 0:
+            return
+        var ta = transposed_a != 0
+        var tb = transposed_b != 0
+        var k = a.dim_size[1]() if ta else a.dim_size[2]()
+        var row_a = a.dim_size[2]()
+        var row_b = b.dim_size[2]()
+        var step_a = 0 if a.dim_size[0]() == 1 else m * k
+        var step_b = 0 if b.dim_size[0]() == 1 else k * n
+        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var addend = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var biased = bias.dim_size[0]() != 0
+
+        # A grid of parts of each product, as square as the tasks allow.
+        var tasks = tasks_for(batch * m * n, batch * m * n * max(k, 1))
+        var parts = ceildiv(tasks, batch)
+        var down = 1
+        for i in range(1, parts + 1):
+            var other = parts // i
+            if i * other == parts and i <= m and other <= n:
+                if m // i + n // other < m // down + n // (parts // down):
+                    down = i
+        var across = max(1, min(parts // down, n))
+        var high = ceildiv(m, down)
+        # Whole cache lines a part, where there are enough of them.
+        var wide = ceildiv(ceildiv(n, across), 16) * 16
+        across = ceildiv(n, wide)
+        var units = batch * down * across
+        tasks = min(tasks, units)
+        var chunk = ceildiv(units, tasks)
+
+        def work(
+            task: Int,
+        ) {
+            var gemm,
+            var units,
+            var chunk,
+            var m,
+            var n,
+            var k,
+            var down,
+            var across,
+            var high,
+            var wide,
+            var ta,
+            var tb,
+            var row_a,
+            var row_b,
+            var step_a,
+            var step_b,
+            var ap,
+            var bp,
+            var cp,
+            var addend,
+            var biased,
+        }:
+            var previous = gemm.begin()
+            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+                var item = unit // (down * across)
+                var row = unit // across % down * high
+                var column = unit % across * wide
+                var rows = min(high, m - row)
+                var columns = min(wide, n - column)
+                if rows <= 0 or columns <= 0:
+                    continue
+                var c = cp.unsafe_offset((item * m + row) * n + column)
+                gemm.multiply(
+                    rows,
+                    columns,
+                    k,
+                    ap.unsafe_offset(item * step_a + (row if ta else row * row_a)),
+                    row_a,
+                    ta,
+                    bp.unsafe_offset(
+                        item * step_b + (column * row_b if tb else column)
+                    ),
+                    row_b,
+                    tb,
+                    c,
+                    n,
+                )
+                comptime if activation == "none":
+                    if not biased:
+                        continue
+                for i in range(rows):
+                    var line = c.unsafe_offset(i * n)
+                    comptime width = simd_width_of[dtype]()
+                    var j = 0
+                    while j + width <= columns:
+                        var v = line.unsafe_load[width=width](j)
+                        if biased:
+                            v += addend.unsafe_load[width=width](column + j)
+                        line.unsafe_store[width=width](
+                            j, _activated[activation](v)
+                        )
+                        j += width
+                    while j < columns:
+                        var v = line.unsafe_load[width=1](j)
+                        if biased:
+                            v += addend.unsafe_load[width=1](column + j)
+                        line.unsafe_store[width=1](j, _activated[activation](v))
+                        j += 1
+            gemm.end(previous)
+
+        sync_parallelize(work, tasks)

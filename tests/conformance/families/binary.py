@@ -1,0 +1,37 @@
+"""Arithmetic of two operands."""
+
+from tests.conformance.entry import Entry
+
+ENTRIES = [
+    Entry("add"),
+    Entry("sub"),
+    Entry("rsub"),
+    Entry("mul"),
+    Entry("div.no_rounding_mode"),
+    Entry("div.trunc_rounding"),
+    Entry("div.floor_rounding"),
+    Entry("true_divide"),
+    Entry("floor_divide"),
+    Entry("remainder"),
+    Entry("fmod"),
+    Entry("pow"),
+    Entry("__rpow__"),
+    Entry("__rmod__"),
+    Entry("__rdiv__"),
+    Entry("__radd__"),
+    Entry("__rsub__"),
+    Entry("__rmul__"),
+    Entry("float_power"),
+    Entry("maximum"),
+    Entry("minimum"),
+    Entry("max.binary"),
+    Entry("min.binary"),
+    Entry("fmax"),
+    Entry("fmin"),
+    Entry("atan2"),
+    Entry("hypot"),
+    Entry("heaviside"),
+    Entry("xlogy"),
+    Entry("logaddexp"),
+    Entry("logaddexp2"),
+]

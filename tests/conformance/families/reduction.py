@@ -1,0 +1,38 @@
+"""Sums, products, extremes, their positions, truth, spread."""
+
+from tests.conformance.entry import Entry
+
+ENTRIES = [
+    Entry("sum"),
+    Entry("sum_to_size"),
+    Entry("nansum"),
+    Entry("mean"),
+    Entry("prod"),
+    Entry("amax"),
+    Entry("amin"),
+    Entry("aminmax"),
+    Entry("max.reduction_no_dim"),
+    Entry("max.reduction_with_dim"),
+    Entry("min.reduction_no_dim"),
+    Entry("min.reduction_with_dim"),
+    Entry("argmax"),
+    Entry("argmin"),
+    Entry("any"),
+    Entry("all"),
+    Entry("count_nonzero"),
+    Entry("var"),
+    Entry("var.unbiased"),
+    Entry("var_mean"),
+    Entry("std"),
+    Entry("std_mean"),
+    Entry("logsumexp"),
+    Entry("norm"),
+    Entry("norm.inf"),
+    Entry("linalg.vector_norm"),
+    Entry("linalg.norm"),
+    Entry("masked.sum"),
+    Entry("masked.amax"),
+    Entry("masked.mean"),
+    Entry("masked.var"),
+    Entry("trapezoid"),
+]

@@ -1,0 +1,14 @@
+"""Softmax and its logarithm."""
+
+from tests.conformance.entry import Entry
+
+ENTRIES = [
+    Entry("softmax"),
+    Entry("softmax.with_dtype"),
+    Entry("log_softmax"),
+    Entry("log_softmax.with_dtype"),
+    Entry("torch.ops.aten._safe_softmax.default"),
+    Entry("nn.functional.softmin"),
+    Entry("masked.softmax"),
+    Entry("masked.log_softmax"),
+]

@@ -1,0 +1,55 @@
+"""Programs from torch's own operator database (``op_db``)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils import _pytree as pytree
+
+from tests.conformance.together import Program
+
+OPS: dict[str, OpInfo] = {}
+for _op in op_db:
+    OPS[f"{_op.name}.{_op.variant_test_name}" if _op.variant_test_name else _op.name] = _op
+
+
+def programs(
+    name: str, dtype: torch.dtype, *, limit: int, dynamic: bool = False
+) -> Iterator[Program]:
+    """Up to ``limit`` sample programs of an ``op_db`` entry, spread over all its samples.
+
+    Args:
+        name: Name of the entry, with the variant behind a dot where it has one.
+        dtype: Dtype of the samples' tensors.
+        limit: How many at most.
+        dynamic: Trace with symbolic sizes.
+    """
+    op = OPS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+    step = max(1, len(samples) // limit)
+    for i in range(0, len(samples), step):
+        if i // step < limit:
+            kind = "dynamic" if dynamic else "static"
+            label = f"{name}-{str(dtype).removeprefix('torch.')}-{kind}-{i}"
+            yield _program(op, samples[i], label, dynamic)
+
+
+def _program(op: OpInfo, sample: SampleInput, label: str, dynamic: bool) -> Program:
+    leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
+
+    def function(*given: torch.Tensor) -> Any:
+        rest = iter(given)
+        filled = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
+        first, args, kwargs = pytree.tree_unflatten(filled, structure)
+        return sample.output_process_fn_grad(op(first, *args, **kwargs))
+
+    return Program(label, function, tensors, dynamic)

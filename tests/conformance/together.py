@@ -1,0 +1,133 @@
+"""Many small programs compiled as one MAX module: tracing, conversion and execution are the real
+ones, only the compile is shared."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+import torch_max_backend.ops  # noqa: F401
+from torch_max_backend.compile.module import (
+    build_module,
+    compile_module,
+    kernel_libraries,
+    kernel_library,
+    load_models,
+)
+from torch_max_backend.convert.converter import build_graph
+from torch_max_backend.graph.decompositions import decomposition_table
+from torch_max_backend.graph.signature import Trace
+from torch_max_backend.pipeline import prepare
+from torch_max_backend.runtime.executable import Executable
+
+
+@dataclass
+class Program:
+    """A function of tensors, with the arguments it is traced and called with.
+
+    Attributes:
+        name: For reports.
+        function: Takes the tensors, returns a tensor or a structure of tensors.
+        tensors: Its arguments.
+        dynamic: Trace with symbolic sizes.
+        error: What tracing or conversion raised, if anything.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    tensors: Sequence[torch.Tensor]
+    dynamic: bool = False
+    error: Exception | None = None
+    trace: Trace | None = field(default=None, repr=False)
+    executable: Executable | None = field(default=None, repr=False)
+
+    def run(self) -> list[torch.Tensor]:
+        """The tensors that the compiled program returns."""
+        if self.error is not None:
+            raise self.error
+        assert self.executable is not None
+        return self.executable([t.detach().clone() for t in self.tensors])
+
+    def eager(self) -> list[torch.Tensor]:
+        """The tensors that eager PyTorch returns."""
+        return self.flat(*[t.detach().clone() for t in self.tensors])
+
+    def flat(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        leaves = pytree.tree_leaves(self.function(*tensors))
+        return [v for v in leaves if isinstance(v, torch.Tensor)]
+
+    def node_targets(self) -> set[Any]:
+        """The operators in the traced graph."""
+        assert self.trace is not None
+        return {n.target for n in self.trace.module.graph.nodes if n.op == "call_function"}
+
+
+def both_ways(
+    cases: Mapping[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]],
+) -> dict[str, Program]:
+    """Each case as a static and as a dynamic program, ``{name}-static`` and ``{name}-dynamic``,
+    compiled together."""
+    programs = {
+        f"{name}-{'dynamic' if dynamic else 'static'}": Program(name, function, given, dynamic)
+        for name, (function, given) in cases.items()
+        for dynamic in (False, True)
+    }
+    compile_together(list(programs.values()))
+    return programs
+
+
+def trace_program(program: Program) -> Trace:
+    """Trace a program to a functional ATen graph, decomposed by the package's table."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = make_fx(
+            functionalize(program.flat, remove="mutations"),
+            decomposition_table=decomposition_table(),
+            tracing_mode="symbolic" if program.dynamic else "fake",
+            _allow_non_fake_inputs=True,
+        )(*[t.detach().clone() for t in program.tensors])
+    module.graph.eliminate_dead_code()
+    return prepare(module)
+
+
+def compile_together(programs: Sequence[Program]) -> None:
+    """Trace, convert and compile programs as one module; failures stay with their program."""
+    good: list[Program] = []
+    for program in programs:
+        try:
+            program.trace = trace_program(program)
+            # A failed build leaves its operations in a module, so each is built alone first.
+            build_graph(program.trace, "g0", kernel_library(*kernel_libraries([program.trace])))
+            good.append(program)
+        except Exception as e:
+            program.error = e
+    _compile(good)
+
+
+def _compile(programs: list[Program]) -> None:
+    if not programs:
+        return
+    traces = [p.trace for p in programs if p.trace is not None]
+    try:
+        module, libraries = build_module(traces)
+        models = load_models(compile_module(module, libraries, f"{len(programs)} programs"))
+    except Exception as e:
+        if len(programs) == 1:
+            programs[0].error = e
+            return
+        # One graph that MAX refuses fails the whole module: halve to find it.
+        print(f"{len(programs)} programs did not compile together: {e}", file=sys.stderr)
+        half = len(programs) // 2
+        _compile(programs[:half])
+        _compile(programs[half:])
+        return
+    for program, trace, model in zip(programs, traces, models, strict=True):
+        program.executable = Executable(model, trace.signature, trace.constants())

@@ -1,0 +1,51 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+# MAX is imported inside tests and fixtures only: every xdist worker collects every module, and
+# MAX costs each process 0.6 GB.
+
+
+@pytest.fixture
+def tensor_shapes() -> list[tuple[int, ...]]:
+    """A spread of shapes: 0-d, zero-size, size 1, odd, several ranks."""
+    return [(), (0,), (1,), (7,), (2, 3), (3, 0, 2), (1, 5, 1), (2, 3, 4), (2, 1, 3, 5)]
+
+
+@pytest.fixture
+def devices() -> list[str]:
+    """Names of the devices that both torch and MAX drive here."""
+    found = ["cpu"]
+    if torch.cuda.is_available():
+        from max import driver
+
+        if driver.accelerator_count() > 0:
+            found.append("cuda")
+    return found
+
+
+@pytest.fixture
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache directory of the test's own, for this package and for torch; returns ours."""
+    ours = tmp_path / "torch_max_backend"
+    ours.mkdir(mode=0o700)
+    monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(ours))
+    monkeypatch.delenv("TORCH_MAX_BACKEND_CACHE", raising=False)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
+    torch._dynamo.reset()
+    yield ours
+    torch._dynamo.reset()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-samples",
+        action="store_true",
+        help="conformance tests: every dtype and sample of the tables, not a choice of them",
+    )

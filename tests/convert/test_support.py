@@ -1,0 +1,201 @@
+"""What cannot be converted is named before anything is: operator, shapes, dtypes, line, remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.tracing import traced
+from torch_max_backend import (
+    MaxBackendError,
+    Refusal,
+    UnsupportedDeviceError,
+    UnsupportedDtypeError,
+    UnsupportedOperatorError,
+    max_backend,
+)
+from torch_max_backend.convert.registry import registry
+
+pytestmark = pytest.mark.xdist_group("compile-0")
+
+aten = torch.ops.aten
+
+
+def check(function: Callable[..., Any], *arguments: Any) -> None:
+    from torch_max_backend.convert.support import check_supported
+
+    check_supported(traced(function, *arguments))
+
+
+def raised(kind: type[MaxBackendError], function: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(kind) as caught:
+        check(function, *arguments)
+    return str(caught.value)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *ops: Any) -> None:
+    import torch_max_backend.ops  # noqa: F401
+
+    monkeypatch.setattr(registry, "_lowerings", {k: v for k, v in registry.items() if k not in ops})
+
+
+def three(x: Tensor, y: Tensor) -> Tensor:
+    a = torch.hypot(x, y)  # first
+    b = torch.copysign(a, y)  # second
+    return torch.hypot(b, b) + 1
+
+
+def test_a_supported_graph_passes() -> None:
+    check(lambda x: x + 1, torch.ones(3))
+
+
+def test_every_operator_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, aten.hypot.default, aten.copysign.Tensor)
+    arguments = (torch.ones(2, 3), torch.ones(2, 3, dtype=torch.float64))
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        check(three, *arguments)
+    assert caught.value.operators == ("aten.hypot.default", "aten.copysign.Tensor")
+    text = str(caught.value)
+    assert "cannot convert 2 operators" in text
+    assert "aten.hypot.default(" in text
+    assert "f64[2, 3]" in text
+    assert "(2 times): no lowering is registered" in text
+    assert "a = torch.hypot(x, y)  # first" in text
+    assert "b = torch.copysign(a, y)  # second" in text
+    assert text.count(f"{__file__}:") == 2
+    assert "torch_max_backend.map_to" in text
+    assert "torch.compiler.disable" in text
+
+
+def test_one_operator_is_singular(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, aten.hypot.default)
+    text = raised(UnsupportedOperatorError, torch.hypot, torch.ones(2), torch.ones(2))
+    assert "cannot convert 1 operator of this graph" in text
+    assert "times)" not in text
+
+
+def test_refused_operators_carry_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_max_backend import map_to
+
+    without(monkeypatch, aten.hypot.default)
+
+    def lowering(self: Any, other: Any) -> Any: ...
+
+    def supports(other: Tensor) -> Refusal | None:
+        assert isinstance(other, Tensor)
+        return Refusal(f"other has {other.dim()} dims")
+
+    map_to(aten.hypot.default, supports=supports)(lowering)
+    text = raised(UnsupportedOperatorError, torch.hypot, torch.ones(2, 3), torch.ones(2, 3))
+    assert "aten.hypot.default(f32[2, 3], f32[2, 3]): other has 2 dims" in text
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(torch.complex64, "complex64"), (torch.complex128, "complex128")]
+)
+def test_complex_arguments(dtype: torch.dtype, name: str) -> None:
+    text = raised(
+        UnsupportedDtypeError,
+        lambda x: x.real + 1,  # reads the complex argument
+        torch.ones(2, 3, dtype=dtype),
+    )
+    assert f"torch.{name}" in text
+    assert "[2, 3]" in text
+    assert f"{__file__}:" in text
+    assert "Cast to a supported dtype" in text
+    assert "float32" in text
+
+
+def test_complex_results_name_the_operator_and_the_line() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.view_as_complex(x).abs()  # here
+
+    text = raised(UnsupportedDtypeError, function, torch.ones(3, 2))
+    assert "complex64" in text
+    assert "view_as_complex" in text
+    assert "f32[3, 2]" in text
+    assert "# here" in text
+
+
+def test_float8_tensors() -> None:
+    text = raised(
+        UnsupportedDtypeError, lambda x: x.to(torch.float8_e4m3fn).to(torch.float32), torch.ones(3)
+    )
+    assert "float8_e4m3fn" in text
+
+
+@pytest.mark.parametrize("kind", ["meta"])
+def test_devices_that_max_does_not_drive(kind: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x + 1  # elsewhere
+
+    text = raised(UnsupportedDeviceError, function, torch.ones(2, 3, device=kind))
+    assert f"not on {kind!r}" in text
+    assert "[2, 3]" in text
+    assert ".to('cpu')" in text
+    assert "# elsewhere" in text
+
+
+def module_of(value: Any) -> Any:
+    """A graph of one argument, whose metadata is a real tensor."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = value
+    graph.output((x,))
+    return torch.fx.GraphModule({}, graph)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sparse_tensors() -> None:
+    from torch_max_backend.convert.support import check_supported
+
+    for sparse in (torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()):
+        with pytest.raises(UnsupportedDtypeError, match="sparse") as caught:
+            check_supported(module_of(sparse))
+        assert ".to_dense()" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_tensors() -> None:
+    from torch_max_backend.convert.support import check_supported
+
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    with pytest.raises(UnsupportedDtypeError, match="quantized") as caught:
+        check_supported(module_of(quantized))
+    assert ".dequantize()" in str(caught.value)
+
+
+def test_sizes_that_depend_on_data() -> None:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        text = raised(UnsupportedOperatorError, lambda x: x.nonzero() + 1, torch.ones(3))
+    assert "aten.nonzero.default(f32[3])" in text
+
+
+def test_higher_order_operators() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v + 2, (x,))
+
+    torch._dynamo.reset()
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        torch.compile(function, backend=max_backend, fullgraph=True)(torch.ones(3))
+    assert "higher-order operators are not converted" in str(caught.value)
+    assert "cond" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "kind"),
+    [
+        (lambda x: torch.view_as_complex(x).abs(), torch.ones(3, 2), UnsupportedDtypeError),
+        (lambda x: x + 1, torch.ones(3, device="meta"), UnsupportedDeviceError),
+        (lambda x: x.to(torch.float8_e5m2).float(), torch.ones(3), UnsupportedDtypeError),
+    ],
+    ids=["complex", "meta", "float8"],
+)
+def test_torch_compile_raises_them_as_they_are(function: Any, argument: Tensor, kind: Any) -> None:
+    torch._dynamo.reset()
+    with pytest.raises(kind):
+        torch.compile(function, backend=max_backend, fullgraph=True)(argument)

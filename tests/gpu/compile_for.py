@@ -1,0 +1,51 @@
+"""``python -m tests.gpu.compile_for cuda sm_90a OUT``: compile a graph for a GPU that is not here.
+
+A process of its own for each target: MAX fixes the target when it makes its first device.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+from max import driver
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+
+def program(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor]:
+    y = torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias)
+    y = torch.nn.functional.gelu(y + x) * 2.0
+    return (torch.softmax(y, dim=-1).sum(dim=1),)
+
+
+def main(api: str, architecture: str, out: str) -> None:
+    driver.set_virtual_device_api(api)
+    driver.set_virtual_device_target_arch(architecture)
+    driver.set_virtual_device_count(1)
+
+    import torch_max_backend.ops  # noqa: F401
+    from torch_max_backend.compile.module import build_module, compile_module, serialized
+    from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.graph.decompositions import decomposition_table
+    from torch_max_backend.graph.signature import analyse
+
+    with FakeTensorMode() as mode:
+        tensors = [
+            torch.empty(4, 8, 64, device="cuda"),
+            torch.empty(64, device="cuda"),
+            torch.empty(64, device="cuda"),
+        ]
+    with mode:
+        module = make_fx(program, decomposition_table=decomposition_table())(*tensors)
+    check_supported(module)
+    mlir, libraries = build_module([analyse(module)])
+    Path(out).write_bytes(serialized(compile_module(mlir, libraries, f"for {architecture}")))
+    sys.stdout.flush()
+    os._exit(0)  # A process with virtual devices aborts in its exit handlers.
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,216 @@
+"""Slices, indexing and scatters beyond op_db's samples: bounds, symbolic sizes, masks, NaN,
+gradients, and indices out of range, which must raise and never touch foreign memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from tests.support.groups import compile_group
+
+if TYPE_CHECKING:
+    from tests.conformance.together import Program
+
+aten = torch.ops.aten
+NAN = float("nan")
+END = 2**63 - 1
+
+X = torch.arange(24.0).reshape(4, 6)
+DEEP = torch.arange(120.0).reshape(2, 3, 4, 5)
+I3 = torch.tensor([2, 0, 2])
+
+
+@dataclass(frozen=True)
+class Case:
+    function: Callable[..., Any]
+    tensors: tuple[torch.Tensor, ...]
+    dynamic: bool = False
+
+
+def _sizes(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return x[: y.shape[0]], x[y.shape[0] :], x[-y.shape[0] :], x[: -y.shape[0]], x[y.shape[0] - 1]
+
+
+def _bounds(x: torch.Tensor) -> Any:
+    return x[1:100], x[-2:], x[-100:2], x[:, 1::3], x[:, -4:-1], x[2:2], x[:, 0:END:2], x[-1]
+
+
+CASES = {
+    "slice bounds": Case(_bounds, (X,)),
+    "slice bounds, dynamic": Case(_bounds, (X,), True),
+    "slice by sizes, dynamic": Case(_sizes, (X, torch.ones(2, 7)), True),
+    "view of a floor division, dynamic": Case(
+        lambda x: x.view(x.shape[0] // 2, 2, -1).transpose(0, 1).reshape(2, -1), (X,), True
+    ),
+    "repeat by sizes, dynamic": Case(lambda x, y: x.repeat(y.shape[0], 1, 2), (X, I3), True),
+    "roll by sizes, dynamic": Case(lambda x: x.roll((1, -8), (0, 1)), (X,), True),
+    "pad by sizes, dynamic": Case(
+        lambda x, y: torch.nn.functional.pad(x, (1, y.shape[0]), value=3.0), (X, I3), True
+    ),
+    "triangle by sizes, dynamic": Case(lambda x, y: x.tril(-y.shape[0] + 2), (X, I3), True),
+    "slice_scatter, dynamic": Case(
+        lambda x, y: (
+            aten.slice_scatter(x, y, 1, 1, 4),
+            aten.slice_scatter(x, y, 1, -3, END),
+            aten.slice_scatter(x, y, 1, 0, 6, 2),
+            aten.slice_scatter(x, y, 1, -6, END, 2),
+        ),
+        (X, -torch.ones(4, 3)),
+        True,
+    ),
+    "slice_backward": Case(
+        lambda g: (
+            aten.slice_backward(g, [4, 9], 1, 2, 8, 1),
+            aten.slice_backward(g, [4, 12], 1, 0, END, 2),
+        ),
+        (X,),
+    ),
+    "select_backward": Case(lambda g: aten.select_backward(g, [4, 3, 6], 1, -1), (X,)),
+    "embedding_dense_backward": Case(
+        lambda g, i: (
+            aten.embedding_dense_backward(g, i, 5, -1, False),
+            aten.embedding_dense_backward(g, i, 5, 2, False),
+            aten.embedding_dense_backward(g, i, 5, 0, True),
+        ),
+        (torch.randn(2, 3, 4), torch.tensor([[2, 2, 0], [4, 2, 0]])),
+    ),
+    "index, dims apart": Case(lambda x, i, j: x[:, i, :, j], (DEEP, I3, I3)),
+    "index, dims together": Case(lambda x, i, j: x[:, i, j], (DEEP, I3, I3.int())),
+    "index, broadcast": Case(lambda x, i, j: x[i[:, None] - 1, j], (DEEP, I3.clamp(max=1), I3)),
+    "index, dynamic": Case(lambda x, i: (x[:, i], x[i, -i]), (X, I3), True),
+    "index by a 0-d tensor": Case(
+        lambda x, i: (aten.index.Tensor(x, [i]), x.take(i), aten.index_put(x, [i], x[0])),
+        (X, torch.tensor(-2)),
+    ),
+    "_unsafe_view": Case(lambda x: aten._unsafe_view(x, [3, 8]), (X,)),
+    "_unsafe_index": Case(lambda x, i: aten._unsafe_index(x, [None, i]), (X, I3)),
+    "index_put, dims apart": Case(
+        lambda x, i, v: (
+            x.index_put((i,), v),
+            aten.index_put(x, [None, i], v[:, None, :5].sum(), False),
+            aten.index_put(x, [i.clamp(max=1), None, i], v[:, :3, 0, :1], True),
+        ),
+        (DEEP, torch.tensor([1, 0]), -torch.ones(2, 3, 4, 5)),
+    ),
+    "index_put, dynamic": Case(
+        lambda x, i: (
+            aten.index_put(x, [None, i], x[:, :3] * 2, True),
+            aten.index_put(x, [i], x[:3], True),
+        ),
+        (X, I3),
+        True,
+    ),
+    "_unsafe_index_put": Case(
+        lambda x, i: aten._unsafe_index_put(x, [i], x[:3] + 1, True), (X, I3)
+    ),
+    "index_put with a mask": Case(
+        lambda x, v: (
+            aten.index_put(x, [x > 5], v[0]),
+            aten.index_put(x, [x[:, 0] > 5], v),
+            aten.index_put(x, [None, v > 2], v[0], True),
+        ),
+        (X, torch.arange(6.0)),
+    ),
+    "amax keeps NaN": Case(
+        lambda x, i: x.scatter_reduce(0, i, torch.tensor([5.0, NAN, 1.0]), "amax"),
+        (torch.tensor([1.0, 2.0, NAN, 4.0]), torch.tensor([0, 1, 3])),
+    ),
+    "scatter with reduction": Case(
+        lambda x, i: (
+            x.scatter(0, i, x[:1], reduce="add"),
+            x.scatter(1, i, 3.0, reduce="multiply"),
+            x.scatter(1, i, 3.0),
+        ),
+        (X, torch.tensor([[0, 1, 3, 1]])),
+    ),
+    "scatter, an index longer than the tensor": Case(
+        lambda x, i: x.scatter(0, i, i.float()), (torch.zeros(2), torch.tensor([0, 1, 0, 1, 1]))
+    ),
+    "many duplicates": Case(
+        lambda x, i, v: (x.scatter_add(0, i, v), x.index_add(0, i, v)),
+        (torch.zeros(3), torch.arange(200_000) % 3, torch.ones(200_000)),
+    ),
+    "without elements": Case(
+        lambda x, i: (
+            x[:0, i], x[i], x.gather(0, i[:, None].expand(0, 6)), x[:, 0:0].repeat(2, 2),
+            x.index_add(0, i, x[:0]), torch.cat([x[:0], x, torch.zeros(0)]), x[:0].flip(0),
+        ),
+        (X, torch.zeros(0, dtype=torch.int64)),
+    ),
+}  # fmt: skip
+
+BEYOND = {
+    "embedding": Case(lambda x, i: aten.embedding(x, i), (X, torch.tensor([1, 4]))),
+    "embedding, negative": Case(lambda x, i: aten.embedding(x, i), (X, torch.tensor([1, -1]))),
+    "index_select": Case(lambda x, i: x.index_select(1, i), (X, torch.tensor([10**12]))),
+    "gather": Case(lambda x, i: x.gather(1, i), (X, torch.tensor([[6]]))),
+    "gather, negative": Case(lambda x, i: x.gather(1, i), (X, torch.tensor([[-1]]))),
+    "index": Case(lambda x, i: x[i], (X, torch.tensor([-5]))),
+    "index of two": Case(lambda x, i: x[i, i], (X, torch.tensor([3, 4]))),
+    "index_put": Case(lambda x, i: x.index_put((i,), x[:1]), (X, torch.tensor([3_000_000]))),
+    "index_put of two": Case(
+        lambda x, i: x.index_put((i, i), x[0, :1], True), (X, torch.tensor([-3_000_000]))
+    ),
+    "scatter": Case(lambda x, i: x.scatter(0, i, 1.0), (X, torch.tensor([[3_000_000]]))),
+    "scatter_add": Case(lambda x, i: x.scatter_add(0, i, x), (X, torch.full((1, 1), 10**12))),
+    "put": Case(lambda x, i: x.put(i, x[0, :1]), (X, torch.tensor([24]))),
+    "masked_scatter": Case(lambda x, s: x.masked_scatter(x > 2, s), (X, torch.ones(3))),
+}
+
+REFUSED = {
+    "a mask as index": Case(lambda x, m: aten.index.Tensor(x, [m]), (X, X > 5)),
+    "many values for a mask": Case(
+        lambda x, v: aten.index_put(x, [x > 20], v), (X, torch.ones(3))
+    ),
+    "as_strided beyond its argument": Case(
+        lambda x: aten.as_strided(x[1:], [4], [1], 0), (X,)
+    ),
+}  # fmt: skip
+
+
+@cache
+def _compiled() -> dict[str, Program]:
+    from tests.conformance.together import Program, compile_together
+
+    programs = {
+        name: Program(name, case.function, case.tensors, case.dynamic)
+        for table in (CASES, BEYOND)
+        for name, case in table.items()
+    }
+    compile_together(list(programs.values()))
+    return programs
+
+
+together = compile_group("movement", 5)
+
+
+@together
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_eager(name: str) -> None:
+    program = _compiled()[name]
+    for ours, theirs in zip(program.run(), program.eager(), strict=True):
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+@together
+@pytest.mark.parametrize("name", BEYOND)
+def test_an_index_out_of_range_raises(name: str) -> None:
+    from torch_max_backend.errors import IndexOutOfBoundsError
+
+    with pytest.raises(IndexOutOfBoundsError, match="out of bounds"):
+        _compiled()[name].run()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_depends_on_data_is_refused(name: str) -> None:
+    from tests.conformance.together import Program, trace_program
+    from torch_max_backend import UnsupportedOperatorError
+
+    case = REFUSED[name]
+    with pytest.raises(UnsupportedOperatorError):
+        trace_program(Program(name, case.function, case.tensors))

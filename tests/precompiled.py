@@ -1,0 +1,131 @@
+"""Many programs through the real ``torch.compile(..., backend=max_backend)`` for one MAX compile.
+
+Each program runs once with every graph executed by torch, so that all graphs are known; these are
+compiled as one MAX module; from then on the backend finds each graph's model by its cache key. A
+graph that was not seen before fails the test, so these tests also notice recompilations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+@dataclass
+class Case:
+    """A program under test.
+
+    Attributes:
+        make: Makes the function or module, the same one each time.
+        calls: Makes the argument lists of the calls to collect graphs from.
+        dynamic: As ``torch.compile`` takes it.
+        backward: Whether the calls run a backward pass.
+    """
+
+    make: Callable[[], Callable[..., Any]]
+    calls: Callable[[], list[tuple[Any, ...]]]
+    dynamic: bool | None = False
+    backward: bool = False
+
+
+class Precompiled:
+    """The models of the graphs of some programs.
+
+    Attributes:
+        loaded: How many graphs torch.compile has asked for since it was last set to 0.
+    """
+
+    def __init__(self, cases: Mapping[str, Case]) -> None:
+        self.cases = cases
+        self.loaded = 0
+        self._traces: dict[str, Any] = {}
+        self._models: dict[str, Any] = {}
+        for case in cases.values():
+            self._collect(case)
+        self._compile()
+
+    def compiled(self, name: str) -> Callable[..., Any]:
+        """The compiled function of a program; to be called inside ``serving``."""
+        case = self.cases[name]
+        return self.compile(case.make(), case.dynamic)
+
+    def compile(
+        self, function: Callable[..., Any], dynamic: bool | None = False
+    ) -> Callable[..., Any]:
+        """Another function with the graphs of a program; to be called inside ``serving``."""
+        return _compiled(function, dynamic)
+
+    def eager(self, name: str) -> Callable[..., Any]:
+        """The program itself."""
+        return self.cases[name].make()
+
+    def arguments(self, name: str) -> tuple[Any, ...]:
+        """Fresh arguments of the program's first call."""
+        return self.cases[name].calls()[0]
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[Precompiled]:
+        """In the body, the backend uses the models compiled here and compiles nothing."""
+
+        def load(entry: str) -> Any:
+            if entry not in self._models:
+                pytest.fail("torch.compile asks for a graph that was not collected")
+            self.loaded += 1
+            return self._models[entry]
+
+        self.loaded = 0
+        with _patched("torch_max_backend.pipeline._load", load):
+            yield self
+
+    def _collect(self, case: Case) -> None:
+        with _patched("torch_max_backend.backend.compile_graph", self._interpreted):
+            function = _compiled(case.make(), case.dynamic)
+            for arguments in case.calls():
+                result = function(*arguments)
+                if case.backward:
+                    result.sum().backward()
+
+    def _interpreted(self, module: GraphModule, static: Collection[int], options: Any) -> Any:
+        from functorch.compile import make_boxed_func
+
+        from torch_max_backend.cache.key import cache_key, components
+        from torch_max_backend.pipeline import CompiledGraph, prepare
+
+        with _disable_current_modes():
+            trace = prepare(module)
+            entry = cache_key(components(trace))
+        self._traces[entry] = trace
+
+        run = make_boxed_func(module.forward)
+        return CompiledGraph(run, entry, trace.signature, {}, static)
+
+    def _compile(self) -> None:
+        from torch_max_backend.compile.module import build_module, compile_module, load_models
+
+        mlir, libraries = build_module(list(self._traces.values()))
+        compiled = compile_module(mlir, libraries, f"{len(self._traces)} graphs")
+        self._models = dict(zip(self._traces, load_models(compiled), strict=True))
+
+
+def _compiled(function: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
+    from torch_max_backend import max_backend
+
+    torch._dynamo.reset()
+    return torch.compile(function, backend=max_backend, fullgraph=True, dynamic=dynamic)
+
+
+@contextlib.contextmanager
+def _patched(name: str, value: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(name, value)
+        patch.setenv("TORCH_MAX_BACKEND_CACHE", "1")
+        # AOTAutograd's own cache would answer in place of the backend.
+        with torch._functorch.config.patch(enable_autograd_cache=False):
+            yield

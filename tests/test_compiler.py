@@ -1,0 +1,200 @@
+"""Start here: whole programs through ``torch.compile(..., backend=max_backend)``.
+
+What the programs of the first half have in common is one compile; the second half compiles one
+program for real, starts it again in new processes, and damages its artifact.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.precompiled import Case, Precompiled
+
+pytestmark = pytest.mark.xdist_group("compile-0")
+
+
+class Model(torch.nn.Module):
+    """Two layers, a buffer that each call changes, and a buffer that none does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(4, 8)
+        self.second = torch.nn.Linear(8, 3)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 3))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return self.second(torch.tanh(self.first(x))) * self.scale
+
+
+def special(x: Tensor) -> tuple[Tensor, ...]:
+    return x + 1, x * 0, x.view(-1), torch.cat([x, -x])
+
+
+SPECIAL = torch.tensor([[1.0, float("nan"), float("inf")], [-float("inf"), 0.0, -0.0]])
+
+CASES = {
+    "model": Case(lambda: Model().eval(), lambda: [(torch.randn(5, 4),)], backward=True),
+    "dynamic": Case(
+        lambda: lambda x: (x.view(-1) + 1, x.t() + x.shape[0]),
+        lambda: [(torch.randn(5, 4),)],
+        dynamic=True,
+    ),
+    "special": Case(lambda: special, lambda: [(SPECIAL.clone(),)]),
+}
+
+
+@pytest.fixture(scope="module")
+def precompiled() -> Precompiled:
+    return Precompiled(CASES)
+
+
+@pytest.fixture
+def programs(precompiled: Precompiled) -> Iterator[Precompiled]:
+    with precompiled.serving():
+        yield precompiled
+
+
+def test_a_model_with_parameters_and_buffers(programs: Precompiled) -> None:
+    eager, ours = Model().eval(), Model().eval()
+    compiled = programs.compile(ours)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(compiled(x), eager(x))
+    # The buffer was changed in place, as often as in eager.
+    assert ours.calls.item() == eager.calls.item() == 3
+
+
+def test_training_gives_eagers_gradients(programs: Precompiled) -> None:
+    eager, ours = Model().eval(), Model().eval()
+    compiled = programs.compile(ours)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (eager, ours)]
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(5, 4)
+        for module, optimizer in zip((eager, compiled), optimizers, strict=True):
+            optimizer.zero_grad()
+            module(x).sum().backward()
+            optimizer.step()
+        for theirs, mine in zip(eager.parameters(), ours.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad)
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_one_compile_serves_all_sizes(programs: Precompiled) -> None:
+    compiled, eager = programs.compiled("dynamic"), programs.eager("dynamic")
+    for shape in ((5, 4), (2, 7), (33, 3)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), eager(x), check_stride=True)
+    assert programs.loaded == 1
+
+
+def test_nan_and_infinity_pass_through(programs: Precompiled) -> None:
+    ours, theirs = programs.compiled("special")(SPECIAL), special(SPECIAL)
+    torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=0, atol=0)
+    # Moving data keeps the signs of zeros too.
+    assert torch.equal(ours[2].signbit(), theirs[2].signbit())
+
+
+PROGRAM = """
+import json, sys, torch
+import torch_max_backend.compile.module as module
+real = module.build_module
+built = []
+module.build_module = lambda traces: built.append(1) or real(traces)
+
+def program(x, y):
+    return x + y, x.t()
+
+x, y = torch.arange(12.0).reshape(3, 4), torch.ones(4)
+results = torch.compile(program, backend="max", fullgraph=True)(x, y)
+right = all(torch.equal(a, b) for a, b in zip(results, program(x, y)))
+print(json.dumps({"built": len(built), "right": right}))
+"""
+
+
+@dataclass
+class Started:
+    """Runs of one program in processes of their own, with caches of their own."""
+
+    folder: Path
+
+    def run(self) -> tuple[dict[str, Any], str]:
+        script = self.folder / "program.py"
+        script.write_text(PROGRAM)
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                "TORCH_MAX_BACKEND_CACHE_DIR": str(self.folder / "ours"),
+                "TORCH_MAX_BACKEND_CACHE": "1",
+                "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),
+                "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+            },
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+    def artifact(self) -> Path:
+        (path,) = (self.folder / "ours" / "artifacts").glob("*.max")
+        return path
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """After a first, cold run."""
+    started = Started(tmp_path_factory.mktemp("warm"))
+    outcome, _ = started.run()
+    assert outcome == {"built": 1, "right": True}
+    return started
+
+
+def test_a_warm_start_builds_no_graph(started: Started) -> None:
+    outcome, _ = started.run()
+    assert outcome == {"built": 0, "right": True}
+
+
+def test_a_damaged_artifact_gives_a_right_answer(started: Started) -> None:
+    path = started.artifact()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+    outcome, log = started.run()
+    assert outcome == {"built": 1, "right": True}
+    assert "checksum is wrong" in log
+    assert bytes(content) != started.artifact().read_bytes()
+    outcome, _ = started.run()
+    assert outcome == {"built": 0, "right": True}
+
+
+def test_options_turn_the_cache_off_and_on(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_max_backend.options import Options
+    from torch_max_backend.pipeline import caching
+
+    assert caching(Options())
+    assert not caching(Options(cache=False))
+    monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE", "0")
+    assert not caching(Options())
+    assert caching(Options(cache=True))
+    from torch_max_backend.cache import store
+
+    store.put("key", b"artifact", {})
+    assert store.get("key") == b"artifact"

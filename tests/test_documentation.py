@@ -1,0 +1,168 @@
+"""What the documents say exists, works, and compiles."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.groups import compile_group
+from torch_max_backend import environment, errors, options
+
+ROOT = Path(__file__).resolve().parents[1]
+SKILLS = ROOT / ".claude" / "skills"
+USAGE = SKILLS / "mojo-gpu-kernels" / "USAGE.md"
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(SKILLS.rglob("*.md"))]
+
+documents = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=[str(d.relative_to(ROOT)) for d in DOCUMENTS]
+)
+
+
+def _blocks(document: Path, language: str) -> list[str]:
+    fences = re.findall(rf"^ *```{language}\n(.*?)^ *```$", document.read_text(), re.M | re.S)
+    return [textwrap.dedent(block) for block in fences]
+
+
+def _prose(document: Path) -> str:
+    """The text without code, which may look like a link."""
+    without_blocks = re.sub(r"^ *```.*?^ *```$", "", document.read_text(), flags=re.M | re.S)
+    return re.sub(r"`[^`\n]*`", "", without_blocks)
+
+
+def _anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", _prose(document), re.M)
+    return {re.sub(r"[^\w\- ]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+@documents
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", _prose(document)):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        found = document.parent / path if path else document
+        assert found.exists(), target
+        assert not anchor or anchor in _anchors(found), target
+
+
+@documents
+def test_named_files_exist(document: Path) -> None:
+    folders = r"tests|examples|benchmarks|torch_max_backend|mojo_kernels|\.ci|\.claude"
+    names = re.findall(rf"(?<![\w/.~-])(?:{folders})/[\w./-]*\w", document.read_text())
+    missing = [n for n in names if not (ROOT / n).exists()]
+    assert not missing
+
+
+@documents
+def test_named_modules_exist(document: Path) -> None:
+    for name in re.findall(
+        r"python -m (tests[\w.]*|torch_max_backend[\w.]*)", document.read_text()
+    ):
+        path = ROOT / name.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), name
+
+
+@documents
+def test_python_blocks_parse(document: Path) -> None:
+    for block in _blocks(document, "python"):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("folder", [p.name for p in sorted(SKILLS.iterdir())])
+def test_skill_has_frontmatter(folder: str) -> None:
+    _, head, body = (SKILLS / folder / "SKILL.md").read_text().split("---\n", 2)
+    fields = yaml.safe_load(head)
+    assert fields.keys() == {"name", "description"}
+    assert fields["name"] == folder
+    assert 40 < len(fields["description"]) <= 1024
+    assert body.strip()
+
+
+def test_readme_lists_every_environment_variable() -> None:
+    mentioned = set(re.findall(r"^\| `(TORCH_MAX_BACKEND_\w+)`", DOCUMENTS[0].read_text(), re.M))
+    known = set(re.findall(r"``(TORCH_MAX_BACKEND_\w+)``", inspect.getsource(environment)))
+    assert mentioned == known
+
+
+def test_readme_lists_every_exception() -> None:
+    text = DOCUMENTS[0].read_text()
+    for name, value in vars(errors).items():
+        if isinstance(value, type) and issubclass(value, errors.MaxBackendError):
+            assert f"`{name}`" in text, name
+
+
+def test_readme_lists_every_option() -> None:
+    mentioned = set(re.findall(r"^\| `([a-z_]+)` \|", DOCUMENTS[0].read_text(), re.M))
+    assert mentioned == set(options.Options.__dataclass_fields__)
+
+
+@compile_group("readme")
+def test_readme_operator_example_runs() -> None:
+    (example,) = [b for b in _blocks(DOCUMENTS[0], "python") if "@map_to" in b]
+    from torch_max_backend.convert.registry import registry
+
+    names: dict[str, object] = {"__name__": "readme"}
+    exec(compile(example, "readme.py", "exec"), names)
+    # Other tests of this process must not see the operator.
+    import torch
+
+    registry.remove(torch.ops.demo.quick_gelu.default)
+
+
+def test_catalogue_names_max_operations() -> None:
+    from max.graph import ops
+
+    section = USAGE.read_text().split("## Catalogue of MAX operations")[1]
+    rows = re.findall(r"^\| [a-z][^|]* \| `([^`]+)` \|$", section, re.M)
+    names = [name for row in rows for name in row.split()]
+    assert len(names) > 100
+    assert [n for n in names if not hasattr(ops, n)] == []
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Mojo files of USAGE.md."""
+    folder = tmp_path_factory.mktemp("mojo")
+    for block in _blocks(USAGE, "mojo"):
+        name = block.splitlines()[0].removeprefix("# ")
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block + "\n")
+    return folder
+
+
+def _mojo(folder: Path, *arguments: str) -> None:
+    mojo = Path(sys.executable).with_name("mojo")
+    done = subprocess.run([mojo, *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "warning:" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "suffix", "shuffle", "wait"),
+    [("sm_90a", "ptx", "shfl.sync", "bar.sync"), ("gfx942", "amdgcn", "dpp", "s_barrier")],
+)
+def test_mojo_templates_compile_for_gpus(
+    templates: Path, target: str, suffix: str, shuffle: str, wait: str
+) -> None:
+    _mojo(
+        templates, "build", f"--target-accelerator={target}", "--emit", "asm", "-I", ".",
+        "check.mojo", "-o", f"{target}.s",
+    )  # fmt: skip
+    kernels = {p.stem: p.read_text() for p in templates.glob(f"*.{suffix}")}
+    assert len(kernels) == 10  # five kernels, two dtypes
+    assert all(shuffle in k for name, k in kernels.items() if "sum" in name)
+    assert all(wait in k for name, k in kernels.items() if "warp" not in name)
+
+
+def test_mojo_templates_make_a_library(templates: Path) -> None:
+    _mojo(templates, "precompile", "templates", "-o", "templates.mojoc")
+    assert (templates / "templates.mojoc").stat().st_size > 0

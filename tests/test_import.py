@@ -1,0 +1,36 @@
+"""What importing the package does not do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import os, sys, torch
+read = []
+class Watched(dict):
+    def __getitem__(self, name): read.append(name); return super().__getitem__(name)
+    def get(self, name, default=None): read.append(name); return super().get(name, default)
+    def __contains__(self, name): read.append(name); return super().__contains__(name)
+os.environ = Watched(os.environ)
+import logging, torch_max_backend
+assert not [n for n in read if str(n).startswith("TORCH_MAX_BACKEND_")], read
+assert not [m for m in sys.modules if m == "max" or m.startswith("max.")], "MAX was imported"
+names = [n for n in logging.root.manager.loggerDict if n.startswith("torch_max_backend")]
+assert names and all(logging.getLogger(n).level == logging.NOTSET for n in names), names
+import torch_max_backend.ops
+assert not [n for n in read if str(n).startswith("TORCH_MAX_BACKEND_")], read
+"""
+
+
+def test_import_reads_no_variable_loads_no_max_and_sets_no_log_level() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_backend_is_registered_by_name() -> None:
+    from torch._dynamo.backends.registry import lookup_backend
+
+    from torch_max_backend import max_backend
+
+    assert lookup_backend("max") is max_backend

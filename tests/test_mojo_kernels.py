@@ -1,0 +1,91 @@
+"""The Mojo kernels: their values on the CPU, and that they compile for GPUs that are not here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from tests.support.groups import compile_group
+
+if TYPE_CHECKING:
+    from tests.conformance.together import Program
+
+aten = torch.ops.aten
+NAN, INF = float("nan"), float("inf")
+
+
+def _spoiled(*shape: int) -> torch.Tensor:
+    """Random numbers with NaN, infinities and equal values in the first lines."""
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    flat = x.reshape(-1, shape[-1])
+    flat[0, ::7] = NAN
+    flat[1, 1::5] = INF
+    flat[2, 2::3] = -INF
+    flat[3] = flat[3, 0].clone()
+    flat[4] = -INF
+    return x
+
+
+CASES = {
+    "max_pool2d": (lambda x: aten.max_pool2d_with_indices(x, [3, 2], [2, 1], [1, 1], [1, 2]), 4),
+    "max_pool2d_ceil": (
+        lambda x: aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1], [1, 1], True),
+        4,
+    ),
+    "adaptive_max_pool2d": (lambda x: aten.adaptive_max_pool2d(x, [3, 5]), 4),
+    "avg_pool2d": (lambda x: aten.avg_pool2d(x, [3, 2], [2, 2], [1, 1], True, False), 4),
+    "avg_pool2d_divisor": (
+        lambda x: aten.avg_pool2d(x, [2, 2], [], [0, 0], False, True, 3),
+        4,
+    ),
+    "adaptive_avg_pool2d": (lambda x: aten._adaptive_avg_pool2d(x, [3, 5]), 4),
+    "sort": (lambda x: aten.sort.stable(x, stable=True, dim=-1), 2),
+    "sort_descending": (lambda x: aten.sort.stable(x, stable=True, dim=0, descending=True), 2),
+    "topk": (lambda x: aten.topk(x, 9)[0], 2),
+    "topk_smallest": (lambda x: aten.topk(x, 70, -1, False)[0], 2),
+    "cumprod": (lambda x: aten.cumprod(x, 0), 2),
+    "logcumsumexp": (lambda x: aten.logcumsumexp(x, 1), 2),
+    "cummax": (lambda x: aten.cummax(x, 1), 2),
+    "cummin": (lambda x: aten.cummin(x, 0), 2),
+    "median": (lambda x: aten.median.dim(x, 1)[0], 2),
+}
+
+
+@cache
+def _programs() -> dict[str, Program]:
+    from tests.conformance.together import both_ways
+
+    inputs = {4: _spoiled(2, 3, 9, 10), 2: _spoiled(12, 100)}
+    return both_ways({n: (function, [inputs[rank]]) for n, (function, rank) in CASES.items()})
+
+
+@compile_group("mojo_kernels", weight=4)
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_torchs(name: str, kind: str) -> None:
+    program = _programs()[f"{name}-{kind}"]
+    for ours, theirs in zip(program.run(), program.eager(), strict=True):
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+@compile_group("mojo_kernels", weight=4)
+@pytest.mark.parametrize(
+    ("api", "architecture", "evidence"),
+    [
+        pytest.param("cuda", "sm_90a", b"sm_90a", id="nvidia"),
+        pytest.param("hip", "gfx942", b"gfx942", id="amd"),
+    ],
+)
+def test_kernels_compile_for(api: str, architecture: str, evidence: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "kernels.mef"
+    command = [sys.executable, "-m", "tests.mojo_for_gpu", api, architecture, str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    assert evidence in out.read_bytes()

@@ -1,0 +1,61 @@
+"""``options=`` and ``mode=`` of ``torch.compile``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from torch_max_backend import OptionError, max_backend
+from torch_max_backend.options import Options
+
+
+def test_nothing_given_is_the_default() -> None:
+    assert Options.parse(None, None) == Options.parse("default", {}) == Options()
+
+
+def test_known_options_are_taken() -> None:
+    assert Options.parse(None, {"cache": False}) == Options(cache=False)
+    assert Options.parse(None, {"cache": None}).cache is None
+
+
+def test_options_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Options().cache = True  # type: ignore[misc]
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(OptionError, match=r"'cahce'.*Did you mean 'cache'\?") as caught:
+        Options.parse(None, {"cahce": True})
+    assert "Known options: cache" in str(caught.value)
+
+
+def test_an_option_far_from_all_others_still_lists_them() -> None:
+    with pytest.raises(OptionError) as caught:
+        Options.parse(None, {"zzz": True})
+    assert "Did you mean" not in str(caught.value)
+    assert "Known options: cache" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["yes", 1, 0.5, []])
+def test_a_value_of_another_type_is_refused(value: object) -> None:
+    with pytest.raises(OptionError, match="must be True, False or None") as caught:
+        Options.parse(None, {"cache": value})
+    assert repr(value) in str(caught.value)
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"'defualt'.*Did you mean 'default'\?"):
+        Options.parse("defualt", None)
+
+
+@pytest.mark.parametrize("given", [{"options": {"cahce": True}}, {"mode": "max-autotune"}])
+def test_torch_compile_raises_option_errors(given: dict[str, object]) -> None:
+    torch._dynamo.reset()
+    with pytest.raises(OptionError, match="for the max backend"):
+        torch.compile(lambda x: x + 1, backend=max_backend, **given)(torch.ones(2))
+
+
+def test_an_option_error_is_a_value_error() -> None:
+    assert issubclass(OptionError, ValueError)

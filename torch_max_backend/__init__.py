@@ -1,0 +1,34 @@
+"""PyTorch models on Modular MAX: ``torch.compile(model, backend=max_backend)``."""
+
+from torch_max_backend.backend import max_backend
+from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.errors import (
+    CompilationError,
+    ConversionError,
+    ExecutionError,
+    IndexOutOfBoundsError,
+    MaxBackendError,
+    OptionError,
+    RegistrationError,
+    UnsupportedDeviceError,
+    UnsupportedDtypeError,
+    UnsupportedError,
+    UnsupportedOperatorError,
+)
+
+__all__ = [
+    "CompilationError",
+    "ConversionError",
+    "ExecutionError",
+    "IndexOutOfBoundsError",
+    "MaxBackendError",
+    "OptionError",
+    "Refusal",
+    "RegistrationError",
+    "UnsupportedDeviceError",
+    "UnsupportedDtypeError",
+    "UnsupportedError",
+    "UnsupportedOperatorError",
+    "map_to",
+    "max_backend",
+]

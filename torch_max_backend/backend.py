@@ -1,0 +1,130 @@
+"""The backend object that ``torch.compile`` calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._guards import TracingContext
+from torch._inductor.output_code import OutputCode
+from torch.fx import GraphModule
+
+from torch_max_backend import environment
+from torch_max_backend.errors import MaxBackendError
+from torch_max_backend.options import Options
+from torch_max_backend.pipeline import caching, compile_graph
+
+
+class MaxBackend:
+    """Compiles the graphs that Dynamo captures with MAX.
+
+    One object for the whole process, so that Dynamo's guards see the same backend each time.
+    """
+
+    __name__ = "max"
+
+    def __call__(
+        self,
+        module: GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Callable[..., Any]:
+        """Compile one Dynamo graph.
+
+        Args:
+            module: The graph.
+            example_inputs: Its example arguments.
+            mode: ``None`` or "default".
+            options: Fields of ``torch_max_backend.options.Options``.
+
+        Raises:
+            OptionError: A mode or option is unknown.
+            UnsupportedError: Something in the graph has no MAX counterpart.
+            ConversionError: A lowering failed.
+            CompilationError: MAX could not compile the graph.
+        """
+        try:
+            return self._compile(module, example_inputs, Options.parse(mode, options))
+        except MaxBackendError as e:
+            # Where the traceback that torch.compile shows begins.
+            e.first_useful_frame = sys._getframe()
+            raise
+
+    def _compile(
+        self, module: GraphModule, example_inputs: Sequence[Any], options: Options
+    ) -> Callable[..., Any]:
+        from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+        import torch_max_backend.ops  # noqa: F401  registers the lowerings
+        from torch_max_backend.cache.autograd import autograd_cache
+        from torch_max_backend.graph.decompositions import decomposition_table
+
+        compiler = aot_autograd(
+            fw_compiler=SerializableAOTDispatchCompiler(OutputCode, _Forward(options)),
+            bw_compiler=_Backward(options),
+            inference_compiler=SerializableAOTDispatchCompiler(OutputCode, _Inference(options)),
+            partition_fn=min_cut_rematerialization_partition,
+            decompositions=decomposition_table(),
+            keep_inference_input_mutations=True,
+        )
+        # A hit in AOTAutograd's cache has no graph to show.
+        reuse = caching(options) and not environment.verbose()
+        with autograd_cache(reuse, options):
+            return compiler(module, example_inputs)
+
+
+class _Compiler:
+    """A compiler that AOTAutograd calls with a functional ATen graph."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+
+class _Inference(_Compiler):
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        from torch_max_backend.cache.autograd import MaxOutputCode
+
+        return MaxOutputCode(compile_graph(module, _static_arguments(), self.options))
+
+
+class _Forward(_Compiler):
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        from torch_max_backend.cache.autograd import leave_out
+
+        leave_out()
+        return compile_graph(module, _static_arguments(), self.options).function
+
+
+class _Backward(_Compiler):
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        return _Lazy(lambda: compile_graph(module, (), self.options).function)
+
+
+class _Lazy:
+    """Compiles at the first call: many forward graphs that could be differentiated never are."""
+
+    def __init__(self, compile: Callable[[], Callable[[list[Any]], list[Any]]]) -> None:
+        # An attribute of the instance: AOTAutograd's wrappers copy __dict__ to learn of it.
+        self._boxed_call = True
+        self._compile = compile
+        self._compiled: Callable[[list[Any]], list[Any]] | None = None
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        if self._compiled is None:
+            self._compiled = self._compile()
+        return self._compiled(arguments)
+
+
+def _static_arguments() -> Collection[int]:
+    """Positions of parameters and buffers among a graph's arguments, as AOTAutograd found them."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset()
+
+
+max_backend = MaxBackend()

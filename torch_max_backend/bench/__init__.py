@@ -1,0 +1,1 @@
+"""Benchmarks beside eager PyTorch and inductor."""

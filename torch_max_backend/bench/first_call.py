@@ -1,0 +1,67 @@
+"""One process, one framework, one model: how long the first call takes.
+
+Run as ``python -m torch_max_backend.bench.first_call MODEL FRAMEWORK``; prints one line of JSON:
+seconds of wall and CPU time (children included) from the compiled function's first call to its
+result, peak memory in bytes, and the largest difference from eager relative to eager's largest
+value.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_max_backend.bench.models import MODELS
+
+
+def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]:
+    """The function under ``framework``: eager, inductor or max."""
+    if framework == "eager":
+        return function
+    if framework == "max":
+        from torch_max_backend import max_backend
+
+        return torch.compile(function, backend=max_backend, fullgraph=True)
+    return torch.compile(function, backend=framework, fullgraph=True)
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and its ended children."""
+    usages = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usages)
+
+
+def main(name: str, framework: str) -> None:
+    case = MODELS[name]
+    torch.manual_seed(0)
+    model = case.build()
+    inputs = case.inputs(1, 128)
+    with torch.no_grad():
+        expected = case.result(model(**inputs))
+        function = compiled(model, framework)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        actual = case.result(function(**inputs))
+        wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    error = ((actual - expected).abs().max() / expected.abs().max()).item()
+    weights = sum(p.nbytes for p in model.parameters())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = {
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "error": error,
+        "weights_bytes": weights,
+        "peak_before_bytes": before * 1024,
+        "peak_bytes": peak * 1024,
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

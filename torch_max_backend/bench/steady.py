@@ -1,0 +1,55 @@
+"""Steady state: eager, inductor and max on one model, call by call in turn in one process.
+
+Run as ``python -m torch_max_backend.bench.steady MODEL SECONDS``; ``add8`` is ``x + y`` on 8x8,
+whose time is the overhead of a call. Prints one line of JSON: median milliseconds by framework.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_max_backend.bench.first_call import compiled
+from torch_max_backend.bench.models import MODELS
+
+FRAMEWORKS = ("eager", "inductor", "max")
+
+
+def alternate(functions: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """Median milliseconds a call of each function, called in turn for about ``seconds``."""
+    for function in functions.values():
+        for _ in range(3):
+            function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(next(iter(times.values()))) < 10:
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) * 1e3 for name, values in times.items()}
+
+
+def main(name: str, seconds: float) -> None:
+    torch.manual_seed(0)
+    if name == "add8":
+        x, y = torch.randn(8, 8), torch.randn(8, 8)
+        calls = {f: compiled(lambda a, b: a + b, f) for f in FRAMEWORKS}
+        run = {f: (lambda g=g: g(x, y)) for f, g in calls.items()}
+    else:
+        case = MODELS[name]
+        model, inputs = case.build(), case.inputs(1, 128)
+        calls = {f: compiled(model, f) for f in FRAMEWORKS}
+        run = {f: (lambda g=g: g(**inputs)) for f, g in calls.items()}
+    with torch.no_grad():
+        print(json.dumps(alternate(run, min(seconds, 3.0) if name == "add8" else seconds)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))

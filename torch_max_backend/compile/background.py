@@ -1,0 +1,54 @@
+"""Serving a graph with eager PyTorch until its compiled model is ready."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch_max_backend.log import get_logger
+
+log = get_logger("background")
+
+Function = Callable[[list[Any]], list[Any]]
+
+
+class Background:
+    """A graph that is compiled by a thread while ``eager`` answers calls.
+
+    Each call is answered whole by one of the two; the first one after the compile is done, and all
+    later ones, by the compiled model. If compiling fails, one warning says so and eager goes on.
+
+    Args:
+        eager: Runs the traced graph; called with one list of arguments, which it may empty.
+        compile: Returns the compiled function; called in a thread.
+    """
+
+    def __init__(self, eager: Function, compile: Callable[[], Function]) -> None:
+        # An attribute of the instance: AOTAutograd's wrappers copy __dict__ to learn of it.
+        self._boxed_call = True
+        self._serve: Function = eager
+        self._done = threading.Event()
+        thread = threading.Thread(
+            target=self._work, args=(compile,), name="torch_max_backend-compile", daemon=True
+        )
+        thread.start()
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        return self._serve(arguments)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until compiling has ended; False if it has not within ``timeout`` seconds."""
+        return self._done.wait(timeout)
+
+    def _work(self, compile: Callable[[], Function]) -> None:
+        from max._mlir_context import ensure_default_mlir_context
+
+        try:
+            # MLIR's context belongs to a thread.
+            with ensure_default_mlir_context():
+                self._serve = compile()
+        except Exception as e:
+            log.warning("Compiling in the background failed; eager PyTorch goes on serving: %s", e)
+        finally:
+            self._done.set()

@@ -1,0 +1,94 @@
+"""The one MAX session of the process, and who may compile when."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch_max_backend import environment
+
+if TYPE_CHECKING:
+    from max.engine import InferenceSession
+
+try:
+    import fcntl
+except ImportError:  # Windows, where MAX does not run natively anyway
+    fcntl = None  # type: ignore[assignment]
+
+# What one compiling process needs at most (measured: 1.3 to 2 GB resident).
+_BYTES_PER_COMPILE = 2_500_000_000
+
+_session: InferenceSession | None = None
+_session_lock = threading.Lock()
+compile_lock = threading.RLock()
+
+
+def session() -> InferenceSession:
+    """The process's session, on the CPU and every accelerator MAX sees."""
+    global _session
+    if _session is None:
+        with _session_lock:
+            if _session is None:
+                from max import driver, engine
+
+                count = driver.accelerator_count()
+                devices = [driver.CPU(), *(driver.Accelerator(i) for i in range(count))]
+                # num_threads stays out: a value other than the default aborts the process.
+                _session = engine.InferenceSession(devices=devices)
+    return _session
+
+
+def compile_jobs() -> int:
+    """How many processes of this user may compile at once on this machine."""
+    given = environment.compile_jobs()
+    if given is not None:
+        return given
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(os.cpu_count() or 1, memory // _BYTES_PER_COMPILE))
+
+
+@contextmanager
+def compile_slot(lock: bool = True) -> Iterator[None]:
+    """Hold one of the machine's compile slots (file locks, so a killed process frees its slot).
+
+    Args:
+        lock: Hold the lock that serialises compiles inside this process as well; without it for a
+            compile in another process.
+    """
+    with compile_lock if lock else nullcontext():
+        held = _acquire_slot()
+        try:
+            yield
+        finally:
+            if held is not None:
+                os.close(held)
+
+
+def _acquire_slot() -> int | None:
+    if fcntl is None:
+        return None
+    folder = Path(tempfile.gettempdir()) / f"torch_max_backend-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            return None
+        delay = 0.02
+        while True:
+            for i in range(compile_jobs()):
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                handle = os.open(folder / f"compile.{i}.lock", flags, 0o600)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return handle
+                except OSError:
+                    os.close(handle)
+            time.sleep(delay)
+            delay = min(0.1, delay * 1.5)
+    except OSError:
+        return None  # The bound is a courtesy to the machine; without it compiling still works.

@@ -1,0 +1,78 @@
+"""What a lowering may ask about the node it converts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from max.dtype import DType
+from max.graph import DeviceRef, Dim, TensorValue
+from torch.fx import Node
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What torch says a value is.
+
+    Attributes:
+        dtype: Its dtype.
+        shape: Sizes, ``int`` where static, MAX dims over the graph's symbols elsewhere.
+        device: Where it lives.
+    """
+
+    dtype: DType
+    shape: tuple[int | Dim, ...]
+    device: DeviceRef
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """The node under conversion.
+
+    Attributes:
+        node: The FX node.
+        outputs: The spec of each output; ``None`` for one that is not a tensor.
+        used: Whether each output has a user.
+        addresses: Inputs of the graph that hold the addresses of the bank's routines, by name;
+            empty if the graph uses no bank.
+    """
+
+    node: Node
+    outputs: tuple[TensorSpec | None, ...]
+    used: tuple[bool, ...]
+    addresses: Mapping[str, TensorValue] = field(default_factory=dict)
+
+
+_current: ContextVar[NodeContext] = ContextVar("torch_max_backend_node")
+
+
+def current_node() -> NodeContext:
+    """The context of the node that is being converted."""
+    return _current.get()
+
+
+def expected(index: int = 0) -> TensorSpec:
+    """What torch's metadata promises of output ``index`` of the node under conversion."""
+    spec = current_node().outputs[index]
+    assert spec is not None
+    return spec
+
+
+def is_used(index: int) -> bool:
+    """Whether output ``index`` of the node under conversion has a user."""
+    return current_node().used[index]
+
+
+@contextmanager
+def converting(context: NodeContext) -> Iterator[None]:
+    token = _current.set(context)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,366 @@
+"""From a traced ATen graph to a MAX graph, node by node, through the registry."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from beartype.roar import BeartypeCallHintViolation
+from max.dtype import DType
+from max.graph import (
+    BufferType,
+    DeviceRef,
+    Dim,
+    Graph,
+    KernelLibrary,
+    Module,
+    TensorType,
+    TensorValue,
+    ops,
+)
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from torch_max_backend.convert.context import NodeContext, TensorSpec, converting
+from torch_max_backend.convert.describe import describe_call, where
+from torch_max_backend.convert.devices import device_ref
+from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS, max_dtype
+from torch_max_backend.convert.guarded import GuardedGraph
+from torch_max_backend.convert.registry import Lowering, argument_name, bind, registry
+from torch_max_backend.convert.support import is_skipped
+from torch_max_backend.errors import ConversionError, MaxBackendError
+from torch_max_backend.graph.arguments import scalar_dtype, wants_size
+from torch_max_backend.graph.layout import Layout
+from torch_max_backend.graph.regions import Instance, Region, find_regions
+from torch_max_backend.graph.shapes import SymScalar, is_scalar_node
+from torch_max_backend.graph.signature import Trace, attribute
+from torch_max_backend.graph.text import text_of
+
+_SCALAR_DTYPES = {"int64": DType.int64, "float64": DType.float64, "bool": DType.bool}
+_CARRIER_DTYPE = DType.int8
+
+
+def build_graph(
+    trace: Trace,
+    name: str,
+    kernel_library: KernelLibrary | None = None,
+    module: Module | None = None,
+) -> Graph:
+    """Build the MAX graph of a trace, inside ``module`` if one is given.
+
+    Raises:
+        ConversionError: A lowering failed, or built something other than torch's metadata says.
+        UnsupportedError: A dtype, device or operator has no conversion.
+    """
+    builder = _Builder(trace)
+    types = builder.input_types()
+    with GuardedGraph(
+        name, input_types=types, module=module, kernel_library=kernel_library
+    ) as graph:
+        builder.bind_inputs(graph)
+        builder.convert_nodes(graph)
+        graph.output(*builder.outputs())
+    return graph
+
+
+class _Builder:
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.symbols = trace.symbols
+        self.values: dict[Node, Any] = {}
+        self.scalars: dict[tuple[str, str], TensorValue] = {}
+        self.buffers: dict[Node, Any] = {}
+        self.addresses: dict[str, TensorValue] = {}
+        self.subgraphs: dict[Region, Graph | None] = {}
+        self.subgraph_types: dict[Region, list[TensorType]] = {}
+
+    # Inputs
+
+    def spec(self, value: torch.Tensor) -> TensorSpec:
+        return TensorSpec(
+            max_dtype(value.dtype),
+            tuple(self.symbols.dim(s) for s in value.shape),
+            device_ref(value.device),
+        )
+
+    def input_types(self) -> list[TensorType | BufferType]:
+        types: list[TensorType | BufferType] = []
+        cpu = DeviceRef.CPU()
+        for i, item in enumerate(self.trace.signature.inputs):
+            if item.kind == "tensor":
+                spec = self.spec(self.trace.placeholders[item.index].meta["val"])
+                shape = [
+                    # MAX takes no expressions in signatures: a name of its own, rebound inside.
+                    s if isinstance(s, int) or _is_symbol(s) else Dim(f"in{i}_{axis}")
+                    for axis, s in enumerate(spec.shape)
+                ]
+                make = BufferType if item.mutated else TensorType
+                types.append(make(spec.dtype, shape, spec.device))
+            elif item.kind == "constant":
+                spec = self.spec(attribute(self.trace.module, item.source))
+                types.append(TensorType(spec.dtype, spec.shape, spec.device))
+            elif item.kind == "carrier":
+                dim = self.symbols.carried.get(item.source, item.source)
+                types.append(TensorType(_CARRIER_DTYPE, (Dim(dim), 0), cpu))
+            elif item.kind == "address":
+                types.append(TensorType(DType.int64, (), cpu))
+            else:
+                types.append(TensorType(_SCALAR_DTYPES[item.dtype], (), cpu))
+        return types
+
+    def bind_inputs(self, graph: Graph) -> None:
+        constants = {
+            str(n.target): n
+            for n in self.trace.module.graph.nodes
+            if n.op == "get_attr" and n not in self.trace.embedded
+        }
+        for item, value in zip(self.trace.signature.inputs, graph.inputs, strict=True):
+            if item.kind == "tensor":
+                node = self.trace.placeholders[item.index]
+                if item.mutated:
+                    self.buffers[node] = value.buffer
+                    value = ops.buffer_load(value.buffer)
+                else:
+                    value = value.tensor
+                self.values[node] = self._rebound(value, self.spec(node.meta["val"]))
+            elif item.kind == "constant":
+                target = constants[item.source]
+                for node in self.trace.module.graph.nodes:
+                    if node.op == "get_attr" and node.target == target.target:
+                        self.values[node] = value.tensor
+            elif item.kind == "scalar":
+                self.scalars[item.source, item.dtype] = value.tensor
+            elif item.kind == "address":
+                self.addresses[item.source] = value.tensor
+        for node, tensor in self.trace.embedded.items():
+            self.values[node] = _constant(tensor)
+
+    def _rebound(self, value: TensorValue, spec: TensorSpec) -> TensorValue:
+        same = all(a == b for a, b in zip(value.shape, spec.shape, strict=True))
+        return value if same else ops.rebind(value, spec.shape)
+
+    # Nodes
+
+    def convert_nodes(self, graph: GuardedGraph) -> None:
+        nodes = [
+            n
+            for n in self.trace.module.graph.nodes
+            if n.op == "call_function" and not is_skipped(n) and not is_scalar_node(n)
+        ]
+        calls = {
+            instance.nodes[0]: (region, instance)
+            for region in find_regions(nodes, self._label, _is_heavy)
+            for instance in region.instances
+        }
+        done: set[Node] = set()
+        for node in nodes:
+            if node in done:
+                continue
+            if node in calls and self._call_region(graph, *calls[node]):
+                done.update(calls[node][1].nodes)
+            else:
+                self._convert_node(node)
+
+    def _convert_node(self, node: Node) -> None:
+        if node.target is operator.getitem:
+            source, index = node.args
+            self.values[node] = self.values[source][index]
+            return
+        try:
+            self.values[node] = self._convert(node)
+        except MaxBackendError as e:
+            if isinstance(e, ConversionError) and "  at " in str(e):
+                raise
+            raise type(e)(str(e), f"  in {describe_call(node)}", where(node)) from e
+        except Exception as e:
+            raise ConversionError(
+                f"The lowering of {node.target} failed: {e}",
+                f"  in {describe_call(node)}",
+                where(node),
+                "  The type hints of the lowering refused a value; fix the hint or the caller."
+                if isinstance(e, BeartypeCallHintViolation)
+                else None,
+            ) from e
+
+    # Regions
+
+    def _label(self, node: Node) -> str:
+        """Equal for nodes that one conversion serves."""
+        used = sorted(u.args[1] for u in node.users if u.target is operator.getitem)
+
+        def name(operand: Node) -> str:
+            value = operand.meta.get("val")
+            return text_of(value, self.symbols, name) if is_scalar_node(operand) else "%"
+
+        parts = (node.args, node.kwargs, node.meta.get("val"), used)
+        return f"{node.target} {text_of(parts, self.symbols, name)}"
+
+    def _call_region(self, graph: GuardedGraph, region: Region, instance: Instance) -> bool:
+        """Call the region's subgraph; False if this instance has to be converted in place."""
+        shared = [*self.addresses.values(), *self.scalars.values()]
+        given = [*(self.values[n] for n in instance.inputs), *shared]
+        if region not in self.subgraphs:
+            self.subgraphs[region] = self._subgraph(graph, region, [v.type for v in given])
+        subgraph = self.subgraphs[region]
+        if subgraph is None or [v.type for v in given] != self.subgraph_types[region]:
+            return False
+        results = ops.call(subgraph, *given)
+        for offset, result in zip(region.outputs, results, strict=True):
+            self.values[instance.nodes[offset]] = result.tensor
+        return True
+
+    def _subgraph(
+        self, graph: GuardedGraph, region: Region, types: list[TensorType]
+    ) -> Graph | None:
+        """The region as a graph of its own, from its first instance."""
+        if not all(_is_static(d) or _is_symbol(d) for t in types for d in t.shape):
+            return None  # MAX takes no expressions in signatures
+        self.subgraph_types[region] = types
+        outer = self.values, self.addresses, self.scalars
+        first = region.instances[0]
+        inner = graph.subgraph(f"{graph.name}_region{len(self.subgraph_types)}", types)
+        with inner:
+            given = [v.tensor for v in inner.inputs]
+            self.values = dict(zip(first.inputs, given, strict=False))
+            rest = iter(given[len(first.inputs) :])
+            self.addresses = {name: next(rest) for name in outer[1]}
+            self.scalars = {name: next(rest) for name in outer[2]}
+            for node in first.nodes:
+                self._convert_node(node)
+            inner.output(*(self.values[first.nodes[o]] for o in region.outputs))
+        self.values, self.addresses, self.scalars = outer
+        return inner
+
+    def _convert(self, node: Node) -> Any:
+        lowering = registry[node.target]
+        context = self._context(node)
+        arguments = {
+            name: self._argument(kind, value)
+            for name, (kind, value) in _typed_arguments(node).items()
+        }
+        if not lowering.native16:
+            arguments = {k: _widened(v) for k, v in arguments.items()}
+        with converting(context):
+            result = lowering.call(arguments)
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        if len(results) != len(context.outputs):
+            raise ConversionError(
+                f"The lowering of {node.target} returned {len(results)} values; the operator "
+                f"returns {len(context.outputs)}."
+            )
+        checked = [
+            self._check(lowering, value, spec, used)
+            for value, spec, used in zip(results, context.outputs, context.used, strict=True)
+        ]
+        return checked if isinstance(node.meta["val"], (list, tuple)) else checked[0]
+
+    def _context(self, node: Node) -> NodeContext:
+        val = node.meta["val"]
+        several = isinstance(val, (list, tuple))
+        specs = tuple(
+            self.spec(v) if isinstance(v, torch.Tensor) else None
+            for v in (val if several else [val])
+        )
+        taken = {u.args[1] for u in node.users if u.target is operator.getitem}
+        used = tuple(i in taken if several else True for i in range(len(specs)))
+        return NodeContext(node, specs, used, self.addresses)
+
+    def _argument(self, kind: Any, value: Any) -> Any:
+        if isinstance(value, Node):
+            number = value.meta.get("val")
+            if isinstance(number, SymScalar):
+                if wants_size(kind):
+                    return self.symbols.dim(number)
+                return self.scalars[self.symbols.text(number), scalar_dtype(number)]
+            if isinstance(number, (int, float, bool)):
+                return number
+            return self.values[value]
+        if isinstance(value, (list, tuple)):
+            return [self._argument(kind, v) for v in value]
+        if isinstance(value, torch.dtype):
+            return max_dtype(value)
+        if isinstance(value, torch.device):
+            return device_ref(value)
+        return value
+
+    def _check(
+        self, lowering: Lowering, value: Any, spec: TensorSpec | None, used: bool
+    ) -> TensorValue | None:
+        if spec is None or value is None:
+            if spec is not None and used:
+                raise ConversionError(f"The lowering of {lowering.name} left out a used output.")
+            return None
+        rounds = spec.dtype in SIXTEEN_BIT_FLOATS and not lowering.native16
+        if rounds and value.dtype == DType.float32:
+            value = ops.cast(value, spec.dtype)
+        agrees = (
+            value.dtype == spec.dtype
+            and len(value.shape) == spec.rank
+            and all(
+                int(a) == b
+                for a, b in zip(value.shape, spec.shape, strict=True)
+                if isinstance(b, int) and _is_static(a)
+            )
+        )
+        if not agrees:
+            raise ConversionError(
+                f"The lowering of {lowering.name} built {value.dtype.name}"
+                f"{[str(d) for d in value.shape]}; torch says {spec.dtype.name}"
+                f"{[str(d) for d in spec.shape]}."
+            )
+        return self._rebound(value, spec)
+
+    # Outputs
+
+    def outputs(self) -> list[TensorValue]:
+        layouts = self.trace.signature.layouts
+        results = [
+            _in_memory_order(self.values[node], layout)
+            for node, layout in zip(self.trace.results, layouts, strict=True)
+        ]
+        for placeholder, node in self.trace.stores:
+            ops.buffer_store(self.buffers[placeholder], self.values[node])
+        return results
+
+
+def _typed_arguments(node: Node) -> dict[str, tuple[Any, Any]]:
+    assert isinstance(node.target, OpOverload)
+    kinds = {argument_name(a.name): a.real_type for a in node.target._schema.arguments}
+    bound = bind(node.target, node.args, node.kwargs)
+    return {name: (kinds[name], value) for name, value in bound.items()}
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_widened(v) for v in value]
+    narrow = isinstance(value, TensorValue) and value.dtype in SIXTEEN_BIT_FLOATS
+    return ops.cast(value, DType.float32) if narrow and value.device.is_cpu() else value
+
+
+def _in_memory_order(value: TensorValue, layout: Layout) -> TensorValue:
+    if layout.narrowed:
+        cut = [slice(0, 1) if i in layout.narrowed else slice(None) for i in range(value.rank)]
+        value = value[tuple(cut)]
+    if layout.order is not None:
+        value = ops.permute(value, list(layout.order))
+    return value
+
+
+def _constant(tensor: torch.Tensor) -> TensorValue:
+    data = tensor.detach().cpu().contiguous()
+    value = ops.constant(data.numpy(), max_dtype(data.dtype), DeviceRef.CPU())
+    # MAX makes one dimension of none.
+    return ops.reshape(value, list(data.shape))
+
+
+def _is_heavy(node: Node) -> bool:
+    return node.target in registry and registry[node.target].bank
+
+
+def _is_symbol(dim: Dim) -> bool:
+    return type(dim).__name__ == "SymbolicDim"
+
+
+def _is_static(dim: Any) -> bool:
+    return isinstance(dim, int) or type(dim).__name__ == "StaticDim"

@@ -1,0 +1,130 @@
+"""Before anything is converted: everything in a graph that cannot be, in one exception."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from torch_max_backend.convert.describe import describe_call, describe_value, where
+from torch_max_backend.convert.devices import device_ref
+from torch_max_backend.convert.dtypes import max_dtype
+from torch_max_backend.convert.registry import Refusal, bind, registry
+from torch_max_backend.errors import (
+    UnsupportedDeviceError,
+    UnsupportedDtypeError,
+    UnsupportedError,
+    UnsupportedOperatorError,
+)
+from torch_max_backend.graph.shapes import is_scalar_node
+
+_SKIPPED = frozenset({torch.ops.aten.copy_.default})
+
+
+def is_skipped(node: Node) -> bool:
+    """Nodes that the signature handles: the writes to mutated arguments."""
+    return node.target in _SKIPPED
+
+
+def refusal(node: Node) -> Refusal | None:
+    """Why a node cannot be converted, or ``None``."""
+    target = node.target
+    if node.op != "call_function":
+        return Refusal(f"{node.op} nodes are not converted") if node.op == "call_module" else None
+    if is_skipped(node) or is_scalar_node(node) or target is operator.getitem:
+        return None
+    if isinstance(target, HigherOrderOperator):
+        return Refusal("higher-order operators are not converted")
+    if not isinstance(target, OpOverload):
+        if getattr(target, "__module__", None) in ("math", "_operator"):
+            return (
+                None if target in vars(math).values() else Refusal("a Python operator on tensors")
+            )
+        return Refusal("not an ATen operator")
+    if target not in registry:
+        return Refusal("no lowering is registered")
+    if free_unbacked_symbols(node.meta.get("val")):
+        return Refusal("the size of its result depends on the data")
+    arguments = {
+        name: torch.fx.node.map_arg(value, lambda n: n.meta.get("val"))
+        for name, value in bind(target, node.args, node.kwargs).items()
+    }
+    return registry[target].refusal(arguments)
+
+
+def check_supported(module: GraphModule) -> None:
+    """Raise one exception that names everything in the graph that cannot be converted.
+
+    Raises:
+        UnsupportedDtypeError: A complex, sparse, quantized, ... tensor.
+        UnsupportedDeviceError: A tensor on a device that MAX does not drive.
+        UnsupportedOperatorError: Operators without lowering, or refused.
+    """
+    for node in module.graph.nodes:
+        for tensor in _tensors(node.meta.get("val")):
+            try:
+                _check_tensor(tensor)
+            except (UnsupportedDtypeError, UnsupportedDeviceError) as e:
+                # An argument has no line of its own; the first operator that takes it has.
+                taker = next((u for u in node.users if u.op == "call_function"), node)
+                place = taker if node.op in ("placeholder", "get_attr") else node
+                raise type(e)(str(e), f"  in {_describe(place)}", where(place)) from None
+    problems: dict[str, list[tuple[Node, Refusal]]] = {}
+    for node in module.graph.nodes:
+        found = refusal(node)
+        if found is not None:
+            problems.setdefault(str(node.target), []).append((node, found))
+    if problems:
+        raise UnsupportedOperatorError(*_report(problems), operators=list(problems))
+
+
+def _check_tensor(tensor: torch.Tensor) -> None:
+    if tensor.layout is not torch.strided:
+        raise UnsupportedDtypeError(
+            f"MAX has no counterpart of a tensor of layout {tensor.layout}.",
+            "Convert it with .to_dense() before the compiled region.",
+        )
+    if tensor.is_quantized:
+        raise UnsupportedDtypeError(
+            f"MAX has no counterpart of a quantized tensor ({tensor.dtype}).",
+            "Convert it with .dequantize() before the compiled region.",
+        )
+    max_dtype(tensor.dtype)
+    device_ref(tensor.device)
+
+
+def _report(problems: dict[str, list[tuple[Node, Refusal]]]) -> Iterator[str]:
+    count = len(problems)
+    yield f"The max backend cannot convert {count} operator{'s' * (count > 1)} of this graph:"
+    for nodes in problems.values():
+        node, found = nodes[0]
+        times = f" ({len(nodes)} times)" if len(nodes) > 1 else ""
+        yield f"- {describe_call(node)}{times}: {found.reason}"
+        yield where(node)
+    yield (
+        "Add a lowering with torch_max_backend.map_to, rewrite the lines above, or keep them out "
+        "of the compiled region with torch.compiler.disable."
+    )
+
+
+def _describe(node: Node) -> str:
+    if node.op == "call_function":
+        return describe_call(node)
+    return f"{node.op} {node.name}: {describe_value(node.meta.get('val'))}"
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+__all__ = ["UnsupportedError", "check_supported", "is_skipped", "refusal"]

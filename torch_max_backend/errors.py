@@ -1,0 +1,66 @@
+"""The exceptions of this package.
+
+Every one says what is wrong (operator, argument shapes and dtypes), where it is in the user's
+source, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch._dynamo.exc import ShortenTraceback
+
+
+class MaxBackendError(ShortenTraceback):
+    """Base class. Derives from Dynamo's ``ShortenTraceback`` so that ``torch.compile`` raises it
+    as it is instead of wrapping it in ``BackendCompilerFailed``."""
+
+    def __init__(self, *parts: str | None) -> None:
+        super().__init__("\n".join(p for p in parts if p), first_useful_frame=None)
+
+
+class OptionError(MaxBackendError, ValueError):
+    """An option or mode given to ``torch.compile`` is unknown or has a bad value."""
+
+
+class RegistrationError(MaxBackendError):
+    """A lowering was registered wrongly: twice, for a mutating overload, with another signature."""
+
+
+class UnsupportedError(MaxBackendError):
+    """Something of the graph cannot be expressed in MAX."""
+
+
+class UnsupportedOperatorError(UnsupportedError, NotImplementedError):
+    """Operators without a lowering, or refused by their lowering's ``supports`` check.
+
+    ``operators`` holds their names in order of appearance, without repetition.
+    """
+
+    def __init__(self, *parts: str | None, operators: Sequence[str] = ()) -> None:
+        super().__init__(*parts)
+        self.operators = tuple(operators)
+
+
+class UnsupportedDtypeError(UnsupportedError, TypeError):
+    """A tensor's dtype or layout (complex, sparse, quantized, ...) has no MAX counterpart."""
+
+
+class UnsupportedDeviceError(UnsupportedError):
+    """A tensor lives on a device that MAX does not drive here."""
+
+
+class ConversionError(MaxBackendError):
+    """A lowering failed, or built a value that is not what torch's metadata promises."""
+
+
+class CompilationError(MaxBackendError):
+    """MAX could not compile a graph."""
+
+
+class ExecutionError(MaxBackendError):
+    """A compiled model refused its inputs or failed while it ran."""
+
+
+class IndexOutOfBoundsError(ExecutionError, IndexError):
+    """An index in a tensor's data lies outside the tensor it indexes, as eager's ``IndexError``."""

@@ -1,0 +1,63 @@
+"""Strides of a graph's outputs. MAX returns contiguous memory; torch promised strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from torch_max_backend.graph.shapes import Symbols, hint
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor with torch's strides is made from a contiguous model output.
+
+    The model returns the tensor with ``narrowed`` dims cut to size 1 and its dims in ``order``,
+    outermost first. The runtime undoes both with views. ``strides`` (run-time expressions) is set
+    where no view gives the strides, and the runtime copies.
+
+    Attributes:
+        order: Dims from outermost to innermost, or ``None`` for the natural order.
+        narrowed: Dims that torch expanded (stride 0).
+        sizes: Run-time expressions of the sizes, where ``narrowed`` or ``strides`` needs them.
+        strides: Run-time expressions of the strides, for a copy.
+    """
+
+    order: tuple[int, ...] | None = None
+    narrowed: tuple[int, ...] = ()
+    sizes: tuple[str, ...] = ()
+    strides: tuple[str, ...] = ()
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self.order is None and not self.narrowed and not self.strides
+
+
+def output_layout(value: torch.Tensor, symbols: Symbols) -> Layout:
+    """The layout of an output from its fake tensor."""
+    shape = [symbols.canonical(s) for s in value.shape]
+    strides = [symbols.canonical(s) for s in value.stride()]
+    hints = [hint(s) for s in value.stride()]
+    rank = len(shape)
+    if any(s == 0 for s in shape):
+        # No memory to order, and views of it do not get the strides that torch gives.
+        texts = tuple(symbols.text(s) for s in value.shape)
+        return Layout(sizes=texts, strides=tuple(symbols.text(s) for s in value.stride()))
+    narrowed = tuple(i for i in range(rank) if strides[i] == 0 and shape[i] != 1)
+    sizes = [1 if i in narrowed else shape[i] for i in range(rank)]
+    significant = [i for i in range(rank) if sizes[i] != 1]
+    by_stride = sorted(significant, key=lambda i: (-hints[i], i))
+    dense, step = True, 1
+    for i in reversed(by_stride):
+        dense = dense and strides[i] == step
+        step = step * sizes[i]
+    texts = tuple(symbols.text(s) for s in value.shape)
+    if not dense:
+        return Layout(sizes=texts, strides=tuple(symbols.text(s) for s in value.stride()))
+    order: tuple[int, ...] | None = None
+    if by_stride != significant:
+        # Size-1 dims keep their places: only the significant ones change order among themselves.
+        moved = iter(by_stride)
+        order = tuple(next(moved) if i in significant else i for i in range(rank))
+    return Layout(order=order, narrowed=narrowed, sizes=texts if narrowed else ())

@@ -1,0 +1,314 @@
+"""The signature of a traced graph: what the compiled model takes and returns, and how torch's
+arguments and results map to it.
+
+Computed from the FX graph alone, without MAX, so that a warm start needs no MAX graph. A
+``Signature`` is plain data that JSON can hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from torch_max_backend.errors import UnsupportedError, UnsupportedOperatorError
+from torch_max_backend.graph.arguments import scalar_uses, sizes
+from torch_max_backend.graph.layout import Layout, output_layout
+from torch_max_backend.graph.shapes import Symbols, SymScalar
+
+# Constants up to this many elements are part of the MAX graph (and of the cache key by value);
+# larger ones are inputs, so that no artifact holds a copy of the data.
+EMBEDDED_CONSTANT_ELEMENTS = 64
+
+# Operators whose MAX result may be the very memory of their input.
+_MAY_ALIAS = frozenset(
+    {
+        "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias", "detach", "clone",
+        "_to_copy", "lift_fresh", "lift_fresh_copy", "permute", "transpose", "t", "expand", "slice",
+        "select", "as_strided", "cat", "contiguous", "constant_pad_nd", "split", "split_with_sizes",
+        "repeat", "getitem", "convert_element_type", "copy", "copy_", "index_select", "unbind",
+        "squeeze_copy", "unsqueeze_copy", "view_copy", "slice_copy", "expand_copy", "flatten",
+        "_reshape_alias", "diagonal", "movedim", "positive", "chunk", "unfold", "flip", "roll",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One input of the compiled model.
+
+    Attributes:
+        kind: ``tensor`` (argument ``index``), ``constant`` (attribute ``source`` of the graph
+            module), ``carrier`` (an empty tensor of shape ``[source, 0]`` that binds a dim),
+            ``scalar`` (a 0-d tensor holding ``source``, of dtype ``dtype``) or ``address`` (of the
+            bank's routine ``source``).
+        index: Position among the graph's arguments, for ``tensor``.
+        source: Attribute name, run-time expression or routine.
+        dtype: ``int64``, ``float64`` or ``bool``, for ``scalar``.
+        mutated: The model writes to it in place.
+    """
+
+    kind: str
+    index: int = -1
+    source: str = ""
+    dtype: str = ""
+    mutated: bool = False
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of the traced graph.
+
+    Attributes:
+        kind: ``none``; ``value`` (output ``index`` of the model); ``input`` (argument ``index``
+            itself); ``scalar`` (run-time expression ``source``).
+        index: See ``kind``.
+        source: See ``kind``.
+        layout: How the model's contiguous output becomes a tensor with the strides torch promised.
+    """
+
+    kind: str
+    index: int = -1
+    source: str = ""
+    layout: Layout | None = None
+
+
+@dataclass
+class Signature:
+    """How a traced graph is called.
+
+    Attributes:
+        arguments: Number of arguments of the traced graph.
+        symbols: For each canonical symbol, ``(argument, dim)`` that holds it; dim -1 where the
+            argument is the int itself.
+        inputs: The model's inputs, in order.
+        outputs: The graph's outputs, in order.
+        layouts: Layout of each model output (those that are copied back included).
+        copy_back: ``(argument, model output)`` of mutated arguments that MAX cannot write in place.
+        maybe_aliased: Model outputs that MAX may return as memory of an input or another output.
+    """
+
+    arguments: int
+    symbols: dict[str, tuple[int, int]] = field(default_factory=dict)
+    inputs: list[ModelInput] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
+    copy_back: list[tuple[int, int]] = field(default_factory=list)
+    maybe_aliased: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """A traced graph with its signature and the FX nodes behind it (conversion needs both).
+
+    Attributes:
+        module: The graph module.
+        signature: Its signature.
+        symbols: Names of its symbols.
+        placeholders: Its placeholder nodes.
+        results: The FX node behind each model output.
+        stores: Mutated placeholders written in place, with the node of the new value.
+        embedded: ``get_attr`` nodes whose tensors become constants of the MAX graph.
+    """
+
+    module: GraphModule
+    signature: Signature
+    symbols: Symbols
+    placeholders: list[Node]
+    results: list[Node]
+    stores: list[tuple[Node, Node]]
+    embedded: dict[Node, torch.Tensor]
+
+    def constants(self) -> dict[str, torch.Tensor]:
+        """The tensors of the graph module that are inputs of the model, by attribute."""
+        inputs = (i for i in self.signature.inputs if i.kind == "constant")
+        return {i.source: attribute(self.module, i.source) for i in inputs}
+
+
+def analyse(module: GraphModule) -> Trace:
+    """Compute the signature of a functional ATen graph.
+
+    Raises:
+        UnsupportedError: An argument or output that is neither tensor, number nor None.
+        UnsupportedOperatorError: A write to something that is not an argument.
+    """
+    graph = module.graph
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    output = next(n for n in reversed(graph.nodes) if n.op == "output")
+    symbols = Symbols()
+    signature = Signature(arguments=len(placeholders))
+    position = {n: i for i, n in enumerate(placeholders)}
+
+    _bind_symbols(placeholders, symbols, signature)
+    mutations = _mutations(module, position)
+    embedded: dict[Node, torch.Tensor] = {}
+    stores: list[tuple[Node, Node]] = []
+    for node in placeholders:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            if not (value is None or isinstance(value, (int, float, bool, SymScalar))):
+                raise UnsupportedError(
+                    f"A graph argument of type {type(value).__name__} has no MAX counterpart."
+                )
+            continue
+        in_place = node in mutations and value.is_contiguous() and not _is_empty(value)
+        if in_place:
+            stores.append((node, mutations[node]))
+        if in_place or node.users:
+            signature.inputs.append(ModelInput("tensor", position[node], mutated=in_place))
+    for node in graph.nodes:
+        if node.op == "get_attr" and node.users:
+            tensor = attribute(module, str(node.target))
+            if (
+                tensor.numel() <= EMBEDDED_CONSTANT_ELEMENTS
+                and tensor.device.type == "cpu"
+                and tensor.dtype not in (torch.float16, torch.bfloat16)  # MAX reads them only cast
+            ):
+                embedded[node] = tensor
+            else:
+                signature.inputs.append(ModelInput("constant", source=str(node.target)))
+
+    results: list[Node] = []
+    index: dict[Node, int] = {}
+
+    def model_output(node: Node) -> int:
+        if node not in index:
+            index[node] = len(results)
+            results.append(node)
+            signature.layouts.append(output_layout(node.meta["val"], symbols))
+        return index[node]
+
+    for item in output.args[0]:
+        signature.outputs.append(_output(item, position, symbols, signature, model_output))
+    written = {node for node, _ in stores}
+    for node, value in mutations.items():
+        if node not in written:
+            signature.copy_back.append((position[node], model_output(value)))
+    signature.maybe_aliased = _maybe_aliased(results)
+
+    _add_shape_inputs(graph, symbols, signature)
+    return Trace(module, signature, symbols, placeholders, results, stores, embedded)
+
+
+def attribute(module: GraphModule, target: str) -> torch.Tensor:
+    """The tensor behind a ``get_attr`` node.
+
+    Raises:
+        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator).
+    """
+    value: Any = module
+    for name in target.split("."):
+        value = getattr(value, name)
+    if not isinstance(value, torch.Tensor):
+        raise UnsupportedOperatorError(
+            f"The graph holds {target!r}, a {type(value).__name__}: higher-order operators "
+            "(cond, while_loop, scan, flex_attention, ...) are not converted.",
+            "Rewrite the region without it, or keep it out with torch.compiler.disable.",
+        )
+    return value
+
+
+def _bind_symbols(placeholders: list[Node], symbols: Symbols, signature: Signature) -> None:
+    """Find the argument that holds each symbol; an int argument before a tensor's size."""
+    for i, node in enumerate(placeholders):
+        value = node.meta.get("val")
+        if isinstance(value, SymScalar):
+            expr = symbols.canonical(value)
+            if expr.is_Symbol:
+                signature.symbols.setdefault(expr.name, (i, -1))
+    for i, node in enumerate(placeholders):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            for axis, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt):
+                    expr = symbols.canonical(size)
+                    if expr.is_Symbol:
+                        signature.symbols.setdefault(expr.name, (i, axis))
+
+
+def _mutations(module: GraphModule, position: dict[Node, int]) -> dict[Node, Node]:
+    mutations: dict[Node, Node] = {}
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            target, value = node.args[:2]
+            if target not in position:
+                raise UnsupportedOperatorError(
+                    f"The graph writes to {target}, which is not one of its arguments.",
+                    operators=[str(node.target)],
+                )
+            mutations[target] = value
+            node.replace_all_uses_with(value)
+    return mutations
+
+
+def _output(
+    item: Any, position: dict[Node, int], symbols: Symbols, signature: Signature, model_output: Any
+) -> Output:
+    value = item.meta.get("val") if isinstance(item, Node) else item
+    if value is None:
+        return Output("none")
+    if isinstance(value, (int, float, bool, SymScalar)):
+        return Output("scalar", source=symbols.text(value))
+    if not isinstance(value, torch.Tensor):
+        raise UnsupportedError(f"A graph output of type {type(value).__name__} is not supported.")
+    if item in position:
+        return Output("input", position[item])
+    k = model_output(item)
+    return Output("value", k, layout=signature.layouts[k])
+
+
+def _maybe_aliased(results: list[Node]) -> list[int]:
+    """Model outputs reached from an argument, or sharing memory with another, by data movement."""
+    roots: dict[Node, list[int]] = {}
+    found: set[int] = set()
+    for i, node in enumerate(results):
+        pending, seen = [node], {node}
+        while pending:
+            current = pending.pop()
+            if current.op in ("placeholder", "get_attr"):
+                found.add(i)
+                continue
+            name = getattr(current.target, "_opname", getattr(current.target, "__name__", ""))
+            roots.setdefault(current, []).append(i)
+            if name in _MAY_ALIAS:
+                fresh = [n for n in current.all_input_nodes if n not in seen]
+                seen.update(fresh)
+                pending.extend(fresh)
+    for sharing in roots.values():
+        if len(sharing) > 1:
+            found.update(sharing)
+    return sorted(found)
+
+
+def _add_shape_inputs(graph: torch.fx.Graph, symbols: Symbols, signature: Signature) -> None:
+    """Inputs for the symbols and expressions that no tensor's own shape binds, and for symbolic
+    numbers that are used as data."""
+    used: set[str] = set()
+    for size in sizes(graph):
+        symbols.dim(size)
+        used.update(s.name for s in symbols.canonical(size).free_symbols)
+    bound = {name for name in used if _bound_by_model_input(name, graph, symbols, signature)}
+    for name in sorted(used - bound, key=lambda n: int(n[1:])):
+        signature.inputs.append(ModelInput("carrier", source=name))
+    for text in symbols.carried:
+        signature.inputs.append(ModelInput("carrier", source=text))
+    for text, dtype in scalar_uses(graph, symbols):
+        signature.inputs.append(ModelInput("scalar", source=text, dtype=dtype))
+
+
+def _bound_by_model_input(
+    name: str, graph: torch.fx.Graph, symbols: Symbols, signature: Signature
+) -> bool:
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    for model_input in signature.inputs:
+        if model_input.kind == "tensor":
+            for size in placeholders[model_input.index].meta["val"].shape:
+                if isinstance(size, torch.SymInt) and symbols.text(size) == name:
+                    return True
+    return False
+
+
+def _is_empty(value: torch.Tensor) -> bool:
+    return any(isinstance(size, int) and size == 0 for size in value.shape)

@@ -1,0 +1,264 @@
+"""Arithmetic of two operands."""
+
+from __future__ import annotations
+
+import torch
+from max.dtype import DType
+from max.graph import TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.ops.common import numerics, trigonometry
+from torch_max_backend.ops.common.numerics import number
+from torch_max_backend.ops.common.promotion import (
+    Operand,
+    broadcast,
+    is_zero,
+    operands,
+    opmath,
+    same_operand,
+    to_dtype,
+)
+
+aten = torch.ops.aten
+
+
+def _pair(self: Operand, other: Operand) -> list[TensorValue]:
+    """Both operands in the dtype to compute the result in."""
+    return operands(opmath(expected().dtype), self, other)
+
+
+@map_to(aten.add.Tensor, aten.add.Scalar)
+def add(self: Operand, other: Operand, *, alpha: Operand = 1) -> TensorValue:
+    """add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
+    a, b = _pair(self, other)
+    b = _scaled(b, alpha)
+    return ops.logical_or(a, b) if a.dtype == DType.bool else ops.add(a, b)
+
+
+@map_to(aten.sub.Tensor, aten.sub.Scalar)
+def sub(self: Operand, other: Operand, *, alpha: Operand = 1) -> TensorValue:
+    """sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
+    a, b = _pair(self, other)
+    return _difference(a, b, alpha, minuend=0)
+
+
+@map_to(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(self: Operand, other: Operand, alpha: Operand = 1) -> TensorValue:
+    """rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
+    a, b = _pair(self, other)
+    return _difference(b, a, alpha, minuend=1)
+
+
+def _difference(a: TensorValue, b: TensorValue, alpha: Operand, *, minuend: int) -> TensorValue:
+    if a.dtype.is_float() and same_operand() and type(alpha) in (int, float) and alpha == 1:
+        return numerics.zero_times(a)
+    b = _scaled(b, alpha)
+    if is_zero(minuend) and not a.dtype.is_float():
+        return broadcast(numerics.negate(b), expected().shape)
+    return ops.sub(a, b)
+
+
+def _scaled(value: TensorValue, alpha: Operand) -> TensorValue:
+    if not isinstance(alpha, TensorValue) and alpha == 1:
+        return value
+    (factor,) = operands(value.dtype, alpha)
+    if value.dtype == DType.bool:
+        return ops.logical_and(value, factor)
+    return ops.mul(value, factor)
+
+
+@map_to(aten.mul.Tensor, aten.mul.Scalar)
+def mul(self: Operand, other: Operand) -> TensorValue:
+    """mul.Tensor(Tensor self, Tensor other) -> Tensor"""
+    a, b = _pair(self, other)
+    if a.dtype == DType.bool:
+        return ops.logical_and(a, b)
+    if a.dtype.is_float() and (is_zero(0) or is_zero(1)):
+        return broadcast(numerics.zero_times(a if is_zero(1) else b), expected().shape)
+    return ops.mul(a, b)
+
+
+@map_to(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor, aten.true_divide.Scalar)
+def div(self: Operand, other: Operand) -> TensorValue:
+    """div.Tensor(Tensor self, Tensor other) -> Tensor"""
+    a, b = _pair(self, other)
+    if is_zero(0):
+        return broadcast(numerics.zero_over(b), expected().shape)
+    return ops.div(a, b)
+
+
+def _refuse_integer_zero(
+    self: object, other: object, rounding_mode: str | None = "floor"
+) -> Refusal | None:
+    if rounding_mode is None or isinstance(other, torch.Tensor) or other != 0:
+        return None
+    if torch.result_type(self, other).is_floating_point:
+        return None
+    return Refusal("torch raises ZeroDivisionError for integers divided by the constant 0")
+
+
+@map_to(aten.div.Tensor_mode, aten.div.Scalar_mode, supports=_refuse_integer_zero)
+def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> TensorValue:
+    """div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor"""
+    a, b = _pair(self, other)
+    if rounding_mode is None:
+        return ops.div(a, b)
+    if rounding_mode == "floor":
+        return _floor_quotient(a, b, other)
+    if a.dtype.is_float():
+        return ops.trunc(ops.div(a, b))
+    return _integer_quotient(a, b, other, floor=False)
+
+
+@map_to(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_refuse_integer_zero)
+def floor_divide(self: Operand, other: Operand) -> TensorValue:
+    """floor_divide(Tensor self, Tensor other) -> Tensor"""
+    a, b = _pair(self, other)
+    return _floor_quotient(a, b, other)
+
+
+def _floor_quotient(a: TensorValue, b: TensorValue, other: Operand) -> TensorValue:
+    if not a.dtype.is_float():
+        return _integer_quotient(a, b, other, floor=True)
+    # Python's rules, as torch: exact remainder first, since a / b may have rounded up to a whole.
+    zero, one = number(0, a), number(1, a)
+    remainder = numerics.fmod(a, b)
+    quotient = ops.div(ops.sub(a, remainder), b)
+    quotient = ops.where(_wrong_sign(remainder, b), ops.sub(quotient, one), quotient)
+    whole = ops.floor(quotient)
+    late = ops.greater(ops.sub(quotient, whole), number(0.5, a))
+    whole = ops.where(late, ops.add(whole, one), whole)
+    return ops.where(ops.equal(b, zero), ops.div(a, b), whole)
+
+
+def _wrong_sign(remainder: TensorValue, divisor: TensorValue) -> TensorValue:
+    """Whether a remainder is not zero and has not the divisor's sign."""
+    zero = number(0, divisor)
+    differ = ops.logical_xor(ops.greater(zero, remainder), ops.greater(zero, divisor))
+    return ops.logical_and(numerics.not_equal(remainder, zero), differ)
+
+
+def _integer_quotient(
+    a: TensorValue, b: TensorValue, other: Operand, *, floor: bool
+) -> TensorValue:
+    """Integer division. Where torch raises on the CPU (a divisor of 0) the value is arbitrary, as
+    torch's is on GPUs; nothing traps."""
+    divisor = _safe_divisor(b, other)
+    quotient = ops.floor_div(a, divisor)
+    signed = a.dtype.is_signed_integral()
+    if not floor and signed:
+        remainder = ops.sub(a, ops.mul(quotient, divisor))
+        inexact = numerics.not_equal(remainder, number(0, a))
+        zero = number(0, a)
+        negative = ops.logical_xor(ops.greater(zero, a), ops.greater(zero, divisor))
+        up = ops.logical_and(inexact, negative)
+        quotient = ops.where(up, ops.add(quotient, number(1, a)), quotient)
+    if signed and (isinstance(other, TensorValue) or other == -1):
+        # The divisor -1 was replaced by 1: the smallest integer divided by -1 traps.
+        by_minus_one = ops.equal(b, number(-1, b))
+        quotient = ops.where(by_minus_one, ops.negate(quotient), quotient)
+    return quotient
+
+
+def _safe_divisor(b: TensorValue, other: Operand) -> TensorValue:
+    if not isinstance(other, TensorValue) and other not in (0, -1):
+        return b
+    unsafe = ops.equal(b, number(0, b))
+    if b.dtype.is_signed_integral():
+        unsafe = ops.logical_or(unsafe, ops.equal(b, number(-1, b)))
+    return ops.where(unsafe, number(1, b), b)
+
+
+@map_to(
+    aten.remainder.Tensor,
+    aten.remainder.Scalar,
+    aten.remainder.Scalar_Tensor,
+    supports=_refuse_integer_zero,
+)
+def remainder(self: Operand, other: Operand) -> TensorValue:
+    """remainder.Tensor(Tensor self, Tensor other) -> Tensor"""
+    a, b = _rounded_pair(self, other)
+    if not a.dtype.is_float():
+        divisor = _safe_divisor(b, other)
+        return ops.sub(a, ops.mul(ops.floor_div(a, divisor), divisor))
+    result = numerics.fmod(a, b)
+    return ops.where(_wrong_sign(result, b), ops.add(result, b), result)
+
+
+@map_to(
+    aten.fmod.Tensor,
+    aten.fmod.Scalar,
+    supports=_refuse_integer_zero,
+)
+def fmod(self: Operand, other: Operand) -> TensorValue:
+    """fmod.Tensor(Tensor self, Tensor other) -> Tensor"""
+    a, b = _rounded_pair(self, other)
+    if a.dtype.is_float():
+        return numerics.fmod(a, b)
+    divisor = _safe_divisor(b, other)
+    quotient = _integer_quotient(a, divisor, 1, floor=False)
+    return ops.sub(a, ops.mul(quotient, divisor))
+
+
+def _rounded_pair(self: Operand, other: Operand) -> list[TensorValue]:
+    """The operands rounded to the result's dtype, numbers too, then widened."""
+    dtype = expected().dtype
+    return [to_dtype(v, opmath(dtype)) for v in operands(dtype, self, other)]
+
+
+@map_to(aten.maximum.default)
+def maximum(self: Operand, other: Operand) -> TensorValue:
+    """maximum(Tensor self, Tensor other) -> Tensor"""
+    a, b = _pair(self, other)
+    return ops.logical_or(a, b) if a.dtype == DType.bool else numerics.maximum(a, b)
+
+
+@map_to(aten.minimum.default)
+def minimum(self: Operand, other: Operand) -> TensorValue:
+    """minimum(Tensor self, Tensor other) -> Tensor"""
+    a, b = _pair(self, other)
+    return ops.logical_and(a, b) if a.dtype == DType.bool else numerics.minimum(a, b)
+
+
+@map_to(aten.fmax.default)
+def fmax(self: Operand, other: Operand) -> TensorValue:
+    """fmax(Tensor self, Tensor other) -> Tensor"""
+    a, b = _pair(self, other)
+    if a.dtype == DType.bool:
+        return ops.logical_or(a, b)
+    return _unless_nan(numerics.maximum(a, b), a, b)
+
+
+@map_to(aten.fmin.default)
+def fmin(self: Operand, other: Operand) -> TensorValue:
+    """fmin(Tensor self, Tensor other) -> Tensor"""
+    a, b = _pair(self, other)
+    if a.dtype == DType.bool:
+        return ops.logical_and(a, b)
+    return _unless_nan(numerics.minimum(a, b), a, b)
+
+
+def _unless_nan(result: TensorValue, a: TensorValue, b: TensorValue) -> TensorValue:
+    if not a.dtype.is_float():
+        return result
+    return ops.where(ops.is_nan(a), b, ops.where(ops.is_nan(b), a, result))
+
+
+@map_to(aten.atan2.default)
+def atan2(self: Operand, other: Operand) -> TensorValue:
+    """atan2(Tensor self, Tensor other) -> Tensor"""
+    y, x = (broadcast(v, expected().shape) for v in _pair(self, other))
+    return trigonometry.atan2(y, x)
+
+
+@map_to(aten.hypot.default)
+def hypot(self: Operand, other: Operand) -> TensorValue:
+    """hypot(Tensor self, Tensor other) -> Tensor"""
+    a, b = (ops.abs(v) for v in _pair(self, other))
+    large, small = numerics.maximum(a, b), numerics.minimum(a, b)
+    ratio = ops.div(small, large)
+    result = ops.mul(large, ops.sqrt(ops.add(ops.mul(ratio, ratio), number(1, ratio))))
+    result = ops.where(ops.equal(large, number(0, large)), large, result)
+    infinite = ops.logical_or(ops.is_inf(a), ops.is_inf(b))
+    return ops.where(infinite, number(float("inf"), result), result)

@@ -1,0 +1,72 @@
+"""Copies, and copies to another dtype or device."""
+
+from __future__ import annotations
+
+import torch
+from max.dtype import DType
+from max.graph import DeviceRef, TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common.promotion import aligned, broadcast, to_dtype
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+def _placed(value: TensorValue) -> TensorValue:
+    """``value`` in the dtype and on the device of the result."""
+    spec = expected()
+    value = to_dtype(value, spec.dtype)
+    return value if value.device == spec.device else ops.transfer_to(value, spec.device)
+
+
+@map_to(aten._to_copy.default, native16=True)
+def to_copy(
+    self: TensorValue, *, dtype: DType | None = None, device: DeviceRef | None = None
+) -> TensorValue:
+    """_to_copy(Tensor self, *, ScalarType? dtype=None, Device? device=None) -> Tensor"""
+    return _placed(self)
+
+
+@map_to(prims.convert_element_type.default, native16=True)
+def convert_element_type(a: TensorValue, dtype: DType) -> TensorValue:
+    """convert_element_type(Tensor a, ScalarType dtype) -> Tensor"""
+    return to_dtype(a, dtype)
+
+
+@map_to(prims.device_put.default, native16=True)
+def device_put(a: TensorValue, device: DeviceRef) -> TensorValue:
+    """device_put(Tensor a, Device device, bool non_blocking=False) -> Tensor"""
+    return _placed(a)
+
+
+@map_to(
+    aten.clone.default,
+    aten.alias.default,
+    aten.alias_copy.default,
+    aten.detach.default,
+    aten.detach_copy.default,
+    aten.lift.default,
+    aten.lift_fresh.default,
+    aten.lift_fresh_copy.default,
+    aten.positive.default,
+    prims.clone.default,
+    native16=True,
+)
+def same(self: TensorValue) -> TensorValue:
+    """clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor"""
+    # Values of a MAX graph never change; the runtime keeps outputs from sharing memory.
+    return self
+
+
+@map_to(prims.view_of.default, native16=True)
+def view_of(a: TensorValue) -> TensorValue:
+    """view_of(Tensor a) -> Tensor"""
+    return a
+
+
+@map_to(aten.copy.default, native16=True)
+def copy(self: TensorValue, src: TensorValue) -> TensorValue:
+    """copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor"""
+    return broadcast(aligned(_placed(src)), expected().shape)

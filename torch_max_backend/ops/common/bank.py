@@ -1,0 +1,48 @@
+"""Calls of the bank's routines (``bank/``) through the kernels of ``mojo_kernels``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from max.dtype import DType
+from max.graph import DeviceRef, Graph, TensorValue, ops
+
+from torch_max_backend.convert.context import current_node
+
+
+def routine(dtype: DType, device: DeviceRef) -> list[TensorValue] | None:
+    """The inputs that hold the address of the matrix product of ``dtype`` and of the switch for
+    its threads; ``None`` if the graph has none."""
+    addresses = current_node().addresses
+    if not device.is_cpu() or dtype.name not in addresses:
+        return None
+    return [addresses[dtype.name], addresses["set_threads"]]
+
+
+def number(value: int | bool) -> TensorValue:
+    """An argument of a kernel that is no tensor."""
+    return ops.constant(int(value), DType.int64, DeviceRef.CPU())
+
+
+def nothing(dtype: DType, rank: int = 1) -> TensorValue:
+    """Stands for a tensor argument that is left out: one without elements."""
+    value = ops.constant(0, dtype, DeviceRef.CPU())
+    return ops.broadcast_to(value, [0] * rank)
+
+
+def permuted(value: TensorValue, order: Sequence[int]) -> TensorValue:
+    """``value`` with its dimensions in another order, remembered for ``unpermuted``."""
+    result = ops.permute(value, list(order))
+    _permutations()[result._mlir_value] = (value, tuple(order))
+    return result
+
+
+def unpermuted(value: TensorValue, order: Sequence[int]) -> TensorValue | None:
+    """What ``value`` was permuted from, if that was by ``order``: kernels that take rows at any
+    distance need no copy of it."""
+    source, done = _permutations().get(value._mlir_value, (None, ()))
+    return source if done == tuple(order) else None
+
+
+def _permutations() -> dict:
+    return Graph.current.__dict__.setdefault("permutations", {})

@@ -1,0 +1,187 @@
+"""Arithmetic that is torch's where MAX's is not: NaN, infinities, overflow, float64 accuracy.
+
+The operands of these functions have one dtype, wide enough to compute in (no 16-bit floats).
+"""
+
+from __future__ import annotations
+
+import math
+
+from max.dtype import DType
+from max.graph import TensorValue, ops
+
+from torch_max_backend.ops.common.promotion import Number, constant
+
+# MAX's float64 exp reduces its argument by multiples of 0.69314718055966295651, which is ln 2 but
+# for this much.
+_LN2_ERROR = 2.82352905643e-13
+
+
+def number(value: Number, like: TensorValue) -> TensorValue:
+    """A 0-d constant of the dtype and on the device of ``like``."""
+    return constant(value, like.dtype, like.device)
+
+
+def negate(x: TensorValue) -> TensorValue:
+    """``-x``, wrapping around for unsigned integers, which MAX refuses to negate (it makes a
+    negation of ``0 - x`` too)."""
+    if x.dtype.is_float() or x.dtype.is_signed_integral():
+        return ops.negate(x)
+    return ops.add(ops.sub(number(-1, x), x), number(1, x))
+
+
+def maximum(a: TensorValue, b: TensorValue) -> TensorValue:
+    """Elementwise maximum; NaN wins. Both operands have one dtype, not bool."""
+    if not a.dtype.is_float():
+        return ops.max(a, b)
+    return ops.where(ops.logical_or(ops.greater(a, b), ops.is_nan(a)), a, b)
+
+
+def minimum(a: TensorValue, b: TensorValue) -> TensorValue:
+    """Elementwise minimum; NaN wins. Both operands have one dtype, not bool."""
+    if not a.dtype.is_float():
+        return ops.min(a, b)
+    return ops.where(ops.logical_or(ops.greater(b, a), ops.is_nan(a)), a, b)
+
+
+def clamp(x: TensorValue, low: TensorValue | None, high: TensorValue | None) -> TensorValue:
+    """``x`` within bounds that are not NaN; NaN stays, ``high`` wins over ``low``."""
+    if low is not None:
+        x = ops.where(ops.greater(low, x), low, x)
+    if high is not None:
+        x = ops.where(ops.greater(x, high), high, x)
+    return x
+
+
+def not_equal(a: TensorValue, b: TensorValue) -> TensorValue:
+    """Elementwise ``!=``; true for NaN, where MAX's own says false."""
+    return ops.logical_not(ops.equal(a, b))
+
+
+def unless_nan(truth: TensorValue, x: TensorValue) -> TensorValue:
+    """``truth`` of a comparison, false where ``x`` is NaN: MAX folds ``x == x`` to true."""
+    return ops.logical_and(truth, ops.logical_not(ops.is_nan(x)))
+
+
+def zero_times(x: TensorValue) -> TensorValue:
+    """``x * 0`` and ``x - x``, which MAX folds to 0: NaN for NaN and infinities."""
+    lost = ops.logical_or(ops.is_nan(x), ops.is_inf(x))
+    return ops.where(lost, number(math.nan, x), number(0, x))
+
+
+def zero_over(x: TensorValue) -> TensorValue:
+    """``0 / x``, which MAX folds to 0: NaN for NaN and 0."""
+    lost = ops.logical_or(ops.is_nan(x), ops.equal(x, number(0, x)))
+    return ops.where(lost, number(math.nan, x), number(0, x))
+
+
+def negative(x: TensorValue) -> TensorValue:
+    """Whether the sign bit is set (of NaN: false)."""
+    zero = number(0, x)
+    inverse = ops.div(number(1, x), x)
+    return ops.logical_or(
+        ops.greater(zero, x),
+        ops.logical_and(ops.equal(x, zero), ops.greater(zero, inverse)),
+    )
+
+
+def with_sign(magnitude: TensorValue, source: TensorValue) -> TensorValue:
+    """``magnitude`` of an odd function, negated where ``source`` is negative."""
+    return ops.where(ops.greater(number(0, source), source), ops.negate(magnitude), magnitude)
+
+
+def exp(x: TensorValue) -> TensorValue:
+    """e to the ``x``. MAX's own turns NaN into infinity, and saturates below the overflow limit."""
+    limit = number(88 if x.dtype == DType.float32 else 708, x)
+    large = ops.greater(x, limit)
+    halved = ops.where(large, ops.mul(x, number(0.5, x)), x)
+    root = ops.exp(halved)
+    if x.dtype == DType.float64:
+        root = ops.mul(root, _exp_correction(halved))
+    result = ops.where(large, ops.mul(root, root), root)
+    return ops.where(ops.is_nan(x), x, result)
+
+
+def _exp_correction(x: TensorValue) -> TensorValue:
+    bounded = clamp(x, number(-800, x), number(800, x))
+    # Halves go up, as in MAX.
+    steps = ops.floor(ops.add(ops.mul(bounded, number(1 / math.log(2), x)), number(0.5, x)))
+    return ops.sub(number(1, x), ops.mul(steps, number(_LN2_ERROR, x)))
+
+
+def expm1(x: TensorValue) -> TensorValue:
+    """e to the ``x`` minus 1, accurate near 0: the error of exp cancels against log's argument."""
+    one = number(1, x)
+    u = exp(x)
+    v = ops.sub(u, one)
+    near = ops.div(ops.mul(v, x), ops.log(u))
+    near = ops.where(ops.equal(u, one), x, near)
+    return ops.where(ops.greater(one, ops.abs(x)), near, v)
+
+
+def tanh(x: TensorValue) -> TensorValue:
+    """Hyperbolic tangent; MAX's own turns NaN into 1."""
+    return ops.where(ops.is_nan(x), x, ops.tanh(x))
+
+
+def sigmoid(x: TensorValue) -> TensorValue:
+    """The logistic function; MAX's own turns NaN into 0."""
+    if x.dtype == DType.float64:
+        one = number(1, x)
+        return ops.div(one, ops.add(one, exp(ops.negate(x))))
+    return ops.where(ops.is_nan(x), x, ops.sigmoid(x))
+
+
+def relu(x: TensorValue) -> TensorValue:
+    """``max(x, 0)``; MAX's own turns NaN into 0."""
+    return clamp(x, number(0, x), None)
+
+
+def acos(x: TensorValue) -> TensorValue:
+    """Arc cosine; NaN outside [-1, 1], where MAX's own clamps."""
+    inside = ops.greater_equal(number(1, x), ops.abs(x))
+    return ops.where(inside, ops.acos(x), number(math.nan, x))
+
+
+def fmod(x: TensorValue, y: TensorValue) -> TensorValue:
+    """C's ``fmod`` of floats: the remainder of the truncated quotient, exact where MAX's is not.
+
+    Exact for quotients up to 2**56 (float32) or 2**53 (float64).
+    """
+    if x.dtype == DType.float32:
+        wide, divisor = ops.cast(x, DType.float64), ops.cast(y, DType.float64)
+        # Two steps, so that quotient times divisor is exact in each.
+        large = ops.mul(divisor, number(2.0**28, wide))
+        wide = _remainder_step(wide, large, exact_product=True)
+        return ops.cast(_remainder_step(wide, divisor, exact_product=True), DType.float32)
+    return _remainder_step(x, y, exact_product=False)
+
+
+def _remainder_step(x: TensorValue, y: TensorValue, exact_product: bool) -> TensorValue:
+    zero = number(0, x)
+    size, step = ops.abs(x), ops.abs(y)
+    q = ops.trunc(ops.div(size, step))
+    product = ops.mul(q, step)
+    r = ops.sub(size, product)
+    if not exact_product:
+        r = ops.sub(r, _product_error(q, step, product))
+    # The rounded quotient may be one too large or too small.
+    r = ops.where(ops.greater(zero, r), ops.add(r, step), r)
+    r = ops.where(ops.greater_equal(r, step), ops.sub(r, step), r)
+    # Not computed for a quotient of 0, where an infinite divisor would give NaN.
+    r = ops.where(ops.greater(step, size), size, r)
+    return with_sign(r, x)
+
+
+def _product_error(a: TensorValue, b: TensorValue, product: TensorValue) -> TensorValue:
+    """What the rounded ``product`` lacks of the exact one."""
+    (a1, a2), (b1, b2) = _halves(a), _halves(b)
+    error = ops.sub(ops.mul(a1, b1), product)
+    error = ops.add(ops.add(error, ops.mul(a1, b2)), ops.mul(a2, b1))
+    return ops.add(error, ops.mul(a2, b2))
+
+
+def _halves(x: TensorValue) -> tuple[TensorValue, TensorValue]:
+    scaled = ops.mul(x, number(2.0**27 + 1, x))
+    high = ops.sub(scaled, ops.sub(scaled, x))
+    return high, ops.sub(x, high)

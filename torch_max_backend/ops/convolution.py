@@ -1,0 +1,187 @@
+"""Convolutions, plain and transposed, of one to three spatial dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from max.dtype import DType
+from max.graph import DeviceRef, TensorType, TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.guarded import for_convolution
+from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.ops.common.bank import nothing, number, routine
+from torch_max_backend.ops.common.promotion import full
+from torch_max_backend.ops.common.reduce import is_empty
+
+aten = torch.ops.aten
+
+
+def _supported(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+) -> Refusal | None:
+    if not input.is_floating_point():
+        return Refusal("MAX convolves floating-point numbers only")
+    if input.dim() > 5:
+        return Refusal("MAX convolves at most three spatial dimensions")
+    settings = [*stride, *padding, *dilation, *output_padding]
+    if transposed:
+        settings += weight.shape[2:]
+    if any(isinstance(v, torch.SymInt) for v in settings):
+        return Refusal("a symbolic stride, padding, dilation or transposed kernel")
+    return None
+
+
+@map_to(aten.convolution.default, supports=_supported, bank=True)
+def convolution(
+    input: TensorValue,
+    weight: TensorValue,
+    bias: TensorValue | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> TensorValue:
+    """convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding,
+    SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor"""
+    spec = expected()
+    if is_empty(spec.shape):
+        return full(0, input.dtype, spec.shape, input.device)
+    spatial = input.rank - 2
+    stride, padding, dilation, output_padding = (
+        list(v) * spatial if len(v) == 1 else list(v)
+        for v in (stride, padding, dilation, output_padding)
+    )
+    pads = [(p, p) for p in padding]
+    if transposed:
+        kernel = [int(k) for k in weight.shape[2:]]
+        input = _spread(input, stride)
+        weight = _turned(weight, groups)
+        pads = [
+            (d * (k - 1) - p, d * (k - 1) - p + o)
+            for d, k, p, o in zip(dilation, kernel, padding, output_padding, strict=True)
+        ]
+        input, pads = _cropped(input, pads)
+        stride = [1] * spatial
+    if is_empty(input.shape) or is_empty(weight.shape):
+        result = full(0, input.dtype, spec.shape, input.device)
+    elif (addresses := routine(input.dtype, input.device)) is not None and spatial < 3:
+        return _by_products(input, weight, bias, stride, pads, dilation, groups, addresses)
+    else:
+        result = _convolved(input, weight, stride, pads, dilation, groups)
+    if bias is not None:
+        result = result + ops.reshape(bias, [bias.shape[0], *[1] * spatial])
+    return result
+
+
+def _by_products(
+    input: TensorValue,
+    weight: TensorValue,
+    bias: TensorValue | None,
+    stride: list[int],
+    pads: list[tuple[int, int]],
+    dilation: list[int],
+    groups: int,
+    addresses: list[TensorValue],
+) -> TensorValue:
+    """The kernel that makes a matrix product of each convolution,
+    ``mojo_kernels/convolution.mojo``."""
+    shape = expected().shape
+    if input.rank == 3:
+        # A height of 1.
+        input, weight = ops.unsqueeze(input, 2), ops.unsqueeze(weight, 2)
+        stride, pads, dilation = [1, *stride], [(0, 0), *pads], [1, *dilation]
+    rows = [*shape[:2], 1, *shape[2:]] if len(shape) == 3 else shape
+    # The sizes of the result say how far padding goes at the other end.
+    settings = [*stride, *(before for before, _ in pads), *dilation, groups]
+    result = ops.custom(
+        "tmb_convolution",
+        input.device,
+        [
+            input,
+            weight,
+            nothing(input.dtype) if bias is None else bias,
+            *addresses,
+            *(number(s) for s in settings),
+        ],
+        [TensorType(input.dtype, rows, input.device)],
+    )[0]
+    return ops.reshape(result.tensor, shape)
+
+
+def _convolved(
+    input: TensorValue,
+    weight: TensorValue,
+    stride: list[int],
+    pads: list[tuple[int, int]],
+    dilation: list[int],
+    groups: int,
+) -> TensorValue:
+    """The convolution of channels-first tensors, through MAX's channels-last kernels."""
+    spatial = input.rank - 2
+    with for_convolution():
+        if spatial == 1:
+            # MAX has no one-dimensional convolution: a height of 1.
+            input, weight = ops.unsqueeze(input, 2), ops.unsqueeze(weight, 2)
+            stride, pads, dilation = [1, *stride], [(0, 0), *pads], [1, *dilation]
+        rank = input.rank
+        last = ops.permute(input, [0, *range(2, rank), 1])
+        kernel = ops.permute(weight, [*range(2, rank), 1, 0])
+    convolve = ops.conv3d if rank == 5 else ops.conv2d
+    flat = tuple(p for pair in pads for p in pair)
+    result = convolve(last, kernel, tuple(stride), tuple(dilation), flat, groups)
+    result = ops.permute(result, [0, rank - 1, *range(1, rank - 1)])
+    return ops.squeeze(result, 2) if spatial == 1 else result
+
+
+def _spread(value: TensorValue, stride: list[int]) -> TensorValue:
+    """Zeros between neighbours, ``stride - 1`` of them, in each spatial dimension."""
+    for i, step in enumerate(stride):
+        if step == 1:
+            continue
+        axis = i + 2
+        shape = list(value.shape)
+        pads = [0, 0] * (axis + 1) + [0, step - 1] + [0, 0] * (value.rank - axis - 1)
+        value = ops.pad(ops.unsqueeze(value, axis + 1), pads)
+        merged = shape[axis] * step
+        value = ops.reshape(value, [*shape[:axis], merged, *shape[axis + 1 :]])
+        value = _cut(value, axis, 0, step - 1)
+    return value
+
+
+def _turned(weight: TensorValue, groups: int) -> TensorValue:
+    """The kernel of the plain convolution that a transposed one is, over its spread input."""
+    for axis in range(2, weight.rank):
+        # MAX slices of negative step come out unturned.
+        back = list(reversed(range(int(weight.shape[axis]))))
+        indices = ops.constant(np.array(back), DType.int64, DeviceRef.CPU())
+        weight = ops.gather(weight, indices.to(weight.device), axis)
+    inputs, outputs, *kernel = weight.shape
+    grouped = ops.reshape(weight, [groups, inputs // groups, outputs, *kernel])
+    order = [0, 2, 1, *range(3, grouped.rank)]
+    return ops.reshape(ops.permute(grouped, order), [outputs * groups, inputs // groups, *kernel])
+
+
+def _cropped(
+    value: TensorValue, pads: list[tuple[int, int]]
+) -> tuple[TensorValue, list[tuple[int, int]]]:
+    """Negative padding is a cut."""
+    for i, (before, after) in enumerate(pads):
+        value = _cut(value, i + 2, max(0, -before), max(0, -after))
+    return value, [(max(0, before), max(0, after)) for before, after in pads]
+
+
+def _cut(value: TensorValue, axis: int, before: int, after: int) -> TensorValue:
+    if before == after == 0:
+        return value
+    index = [slice(None)] * value.rank
+    index[axis] = slice(before, -after if after else None)
+    return value[tuple(index)]

@@ -1,0 +1,288 @@
+"""Elements by index.
+
+An index out of range never touches memory outside the tensor: on CPU it raises when the model
+runs, as in eager; on a GPU it is clamped into range.
+"""
+
+from __future__ import annotations
+
+import torch
+from max.dtype import DType
+from max.graph import TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.dtypes import torch_dtype
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.positions import (
+    Size,
+    along,
+    checked,
+    iota,
+    is_zero,
+    on_device,
+    product,
+    static,
+    take_rows,
+    window,
+)
+from torch_max_backend.ops.common.promotion import Operand, constant, full, to_dtype
+
+aten = torch.ops.aten
+
+
+@map_to(aten.index_select.default, native16=True)
+def index_select(self: TensorValue, dim: int, index: TensorValue) -> TensorValue:
+    """index_select(Tensor self, int dim, Tensor index) -> Tensor"""
+    if self.rank == 0:
+        return ops.reshape(take_rows(ops.reshape(self, [1]), index, 0, wrap=False), [])
+    flat = ops.reshape(index, [1]) if index.rank == 0 else index
+    return take_rows(self, flat, axis(dim, self.rank), wrap=False)
+
+
+def strides(shape: list[Size]) -> list[Size]:
+    """The strides of a contiguous tensor of a shape."""
+    return [product(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def times(index: TensorValue, size: Size) -> TensorValue:
+    """Indices times a size."""
+    if static(size) == 1:
+        return index
+    return index * on_device(size, index.device)
+
+
+def flat_positions(index: TensorValue, dim: int, shape: list[Size]) -> TensorValue:
+    """Positions in a flattened tensor of ``shape`` of the elements that differ from the index's own
+    place only in ``dim``, where the index says which."""
+    steps = strides(shape)
+    position = times(checked(index, shape[dim], wrap=False), steps[dim])
+    for i, size in enumerate(index.shape):
+        if i != dim and static(size) != 1:
+            position = position + along(times(iota(size, index.device), steps[i]), i, index.rank)
+    return position
+
+
+@map_to(aten.gather.default, native16=True)
+def gather(
+    self: TensorValue, dim: int, index: TensorValue, *, sparse_grad: bool = False
+) -> TensorValue:
+    """gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor"""
+    spec = expected()
+    if any(is_zero(s) for s in spec.shape):
+        return full(0, spec.dtype, spec.shape, spec.device)
+    if self.rank == 0 or index.rank == 0:
+        rows = ops.reshape(self, [product(self.shape)])
+        picked = take_rows(rows, ops.reshape(index, [product(index.shape)]), 0, wrap=False)
+        return ops.reshape(picked, list(spec.shape))
+    positions = flat_positions(index, axis(dim, self.rank), list(self.shape))
+    return ops.gather(ops.reshape(self, [product(self.shape)]), positions, 0)
+
+
+# Scatters write to the flattened tensor: MAX's scatter along an axis wants an index no longer than
+# the tensor, which torch does not.
+
+_KERNELS = {
+    "write": ops.scatter_nd,
+    "sum": ops.scatter_nd_add,
+    "prod": ops.scatter_nd_mul,
+    "amax": ops.scatter_nd_max,
+    "amin": ops.scatter_nd_min,
+}
+
+# On bool, as numbers 0 and 1.
+_LOGICAL = {"write": "write", "sum": "amax", "prod": "amin", "amax": "amax", "amin": "amin"}
+
+
+def combine(self: TensorValue, positions: TensorValue, src: TensorValue, how: str) -> TensorValue:
+    """``self`` with ``src`` (of the positions' shape) written over, added to, ... its elements at
+    checked positions of its flattened form."""
+    if any(is_zero(s) for s in positions.shape):
+        return self
+    if self.dtype == DType.bool and how != "write":
+        wide = [ops.cast(v, DType.int8) for v in (self, src)]
+        return to_dtype(combine(wide[0], positions, wide[1], _LOGICAL[how]), DType.bool)
+    count = product(positions.shape)
+    flat = ops.reshape(self, [product(self.shape)])
+    places = ops.reshape(positions, [count, 1])
+    written = ops.reshape(_KERNELS[how](flat, ops.reshape(src, [count]), places), self.shape)
+    if how not in ("amax", "amin") or not self.dtype.is_float():
+        return written
+    # MAX's maximum and minimum drop NaN.
+    marks = ops.cast(ops.is_nan(src), DType.int8)
+    unmarked = full(0, DType.int8, self.shape, self.device)
+    marked = ops.logical_or(
+        ops.is_nan(self), to_dtype(combine(unmarked, positions, marks, "amax"), DType.bool)
+    )
+    return ops.where(marked, full(float("nan"), self.dtype, self.shape, self.device), written)
+
+
+def _places(self: TensorValue, dim: int, index: TensorValue) -> TensorValue:
+    """Positions in the flattened tensor that an index along a dimension names."""
+    if self.rank == 0:
+        return checked(index, 1, wrap=False)
+    if index.rank == 0:
+        index = ops.reshape(index, [1] * self.rank)
+    return flat_positions(index, axis(dim, self.rank), list(self.shape))
+
+
+def _covered(src: TensorValue, index: TensorValue) -> TensorValue:
+    """The part of ``src`` that the index covers."""
+    if src.rank != index.rank:
+        return ops.reshape(src, [product(src.shape)])
+    for i, size in enumerate(index.shape):
+        src = window(src, i, 0, size)
+    return src
+
+
+def _scatter(
+    self: TensorValue, dim: int, index: TensorValue, src: TensorValue, how: str
+) -> TensorValue:
+    if any(is_zero(s) for s in [*self.shape, *index.shape]):
+        return self
+    return combine(self, _places(self, dim, index), _covered(src, index), how)
+
+
+@map_to(aten.scatter.src, native16=True)
+def scatter_src(self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
+    """scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
+    return _scatter(self, dim, index, src, "write")
+
+
+@map_to(aten.scatter.value, native16=True)
+def scatter_value(self: TensorValue, dim: int, index: TensorValue, value: Operand) -> TensorValue:
+    """scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
+    src = full(value, self.dtype, index.shape, self.device)
+    return _scatter(self, dim, index, src, "write")
+
+
+@map_to(aten.scatter_add.default)
+def scatter_add(self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
+    """scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
+    return _scatter(self, dim, index, src, "sum")
+
+
+_NAMES = {"add": "sum", "multiply": "prod"}
+
+
+@map_to(aten.scatter.reduce)
+def scatter_with(
+    self: TensorValue, dim: int, index: TensorValue, src: TensorValue, *, reduce: str
+) -> TensorValue:
+    """scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor"""
+    return _scatter(self, dim, index, src, _NAMES[reduce])
+
+
+@map_to(aten.scatter.value_reduce)
+def scatter_value_with(
+    self: TensorValue, dim: int, index: TensorValue, value: Operand, *, reduce: str
+) -> TensorValue:
+    """scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce)
+    -> Tensor"""
+    src = full(value, self.dtype, index.shape, self.device)
+    return _scatter(self, dim, index, src, _NAMES[reduce])
+
+
+@map_to(aten.scatter_reduce.two)
+def scatter_reduce(
+    self: TensorValue,
+    dim: int,
+    index: TensorValue,
+    src: TensorValue,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorValue:
+    """scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *,
+    bool include_self=True) -> Tensor"""
+    if any(is_zero(s) for s in [*self.shape, *index.shape]):
+        return self
+    places = _places(self, dim, index)
+    return _reduced(self, places, _covered(src, index), reduce, include_self)
+
+
+@map_to(aten.index_reduce.default)
+def index_reduce(
+    self: TensorValue,
+    dim: int,
+    index: TensorValue,
+    source: TensorValue,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorValue:
+    """index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *,
+    bool include_self=True) -> Tensor"""
+    if any(is_zero(s) for s in [*self.shape, *index.shape]):
+        return self
+    dim = axis(dim, self.rank)
+    if source.rank:
+        index = ops.broadcast_to(
+            along(ops.reshape(index, [product(index.shape)]), dim, source.rank), source.shape
+        )
+    return _reduced(self, _places(self, dim, index), source, reduce, include_self)
+
+
+def _reduced(
+    self: TensorValue, places: TensorValue, src: TensorValue, how: str, include_self: bool
+) -> TensorValue:
+    base = self
+    if not include_self:
+        neutral = full(_neutral(how, self.dtype), self.dtype, places.shape, self.device)
+        base = combine(self, places, neutral, "write")
+    if how != "mean":
+        return combine(base, places, src, how)
+    total = combine(base, places, src, "sum")
+    ones = full(1, DType.int64, places.shape, self.device)
+    start = full(int(include_self), DType.int64, self.shape, self.device)
+    count = ops.max(combine(start, places, ones, "sum"), constant(1, DType.int64, self.device))
+    count = ops.cast(count, self.dtype)
+    return ops.div(total, count) if self.dtype.is_float() else ops.floor_div(total, count)
+
+
+def _neutral(how: str, dtype: DType) -> int | float | bool:
+    if how in ("sum", "mean", "prod"):
+        return int(how == "prod")
+    if dtype == DType.bool:
+        return how == "amin"
+    if dtype.is_float():
+        return float("inf") if how == "amin" else -float("inf")
+    limits = torch.iinfo(torch_dtype(dtype))
+    return limits.max if how == "amin" else limits.min
+
+
+@map_to(aten.put.default)
+def put(
+    self: TensorValue, index: TensorValue, source: TensorValue, accumulate: bool = False
+) -> TensorValue:
+    """put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor"""
+    if any(is_zero(s) for s in [*self.shape, *index.shape]):
+        return self
+    places = checked(index, product(self.shape), wrap=True)
+    source = ops.reshape(source, [product(source.shape)])
+    return combine(self, places, source, "sum" if accumulate else "write")
+
+
+@map_to(aten.masked_scatter.default, native16=True)
+def masked_scatter(self: TensorValue, mask: TensorValue, source: TensorValue) -> TensorValue:
+    """masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
+
+    A source with fewer elements than the mask has true ones raises on CPU when the model runs.
+    """
+    shape = list(expected().shape)
+    self = ops.broadcast_to(self, shape) if list(self.shape) != shape else self
+    if any(is_zero(s) for s in [*shape, *source.shape]):
+        return self
+    count = product(shape)
+    flags = ops.reshape(ops.broadcast_to(to_dtype(mask, DType.bool), shape), [count])
+    order = ops.cumsum(ops.cast(flags, DType.int64)) - 1
+    order = ops.where(flags, order, constant(0, DType.int64, self.device))
+    picked = take_rows(ops.reshape(source, [product(source.shape)]), order, 0, wrap=False)
+    flat = ops.reshape(self, [count])
+    return ops.reshape(ops.where(flags, picked, flat), shape)
+
+
+@map_to(aten.take.default, native16=True)
+def take(self: TensorValue, index: TensorValue) -> TensorValue:
+    """take(Tensor self, Tensor index) -> Tensor"""
+    return take_rows(ops.reshape(self, [product(self.shape)]), index, 0, wrap=True)

@@ -1,0 +1,164 @@
+"""Matrix products. Every one goes through ``product``."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from max.dtype import DType
+from max.graph import Dim, TensorType, TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
+from torch_max_backend.ops.common.promotion import constant, full, opmath
+from torch_max_backend.ops.common.reduce import is_empty
+
+aten = torch.ops.aten
+
+# Sums of their products wrap as torch's do when they are cut from a wider sum.
+_NARROW = frozenset({DType.int8, DType.uint8, DType.int16})
+
+
+def product(a: TensorValue, b: TensorValue, bias: TensorValue | None = None) -> TensorValue:
+    """The matrix product of two values of one dtype; the one place that decides how it is done.
+
+    Args:
+        a: ``[..., M, K]``.
+        b: ``[..., K, N]``, of the same rank as ``a``, with the same leading dims.
+        bias: ``[N]``, added to each row.
+    """
+    if is_empty([*a.shape, *b.shape]):
+        result = full(0, a.dtype, [*a.shape[:-1], b.shape[-1]], a.device)
+    elif a.dtype == DType.float16 and a.device.is_cpu():
+        wide = _multiplied(ops.cast(a, DType.float32), ops.cast(b, DType.float32), None)
+        result = ops.cast(wide, DType.float16)
+    elif a.dtype in _NARROW:
+        wide = ops.matmul(ops.cast(a, DType.int32), ops.cast(b, DType.int32))
+        result = ops.cast(wide, a.dtype)
+    else:
+        return _multiplied(a, b, bias)
+    return result if bias is None else result + bias
+
+
+def _multiplied(a: TensorValue, b: TensorValue, bias: TensorValue | None) -> TensorValue:
+    addresses = routine(a.dtype, a.device)
+    leading = a.shape[:-2]
+    if addresses is None or leading != b.shape[:-2]:
+        result = ops.matmul(a, b)
+        return result if bias is None else result + bias
+    shape = [*leading, a.shape[-2], b.shape[-1]]
+    batch = math.prod(leading, start=Dim(1))
+    swapped = [*range(a.rank - 2), a.rank - 1, a.rank - 2]
+    plain_a, plain_b = unpermuted(a, swapped), unpermuted(b, swapped)
+    operands = [
+        ops.reshape(value, [batch, *value.shape[-2:]])
+        for value in (a if plain_a is None else plain_a, b if plain_b is None else plain_b)
+    ]
+    result = ops.custom(
+        "tmb_matmul",
+        a.device,
+        [
+            *operands,
+            nothing(a.dtype) if bias is None else bias,
+            *addresses,
+            number(plain_a is not None),
+            number(plain_b is not None),
+        ],
+        [TensorType(a.dtype, [batch, *shape[-2:]], a.device)],
+        {"activation": "none"},
+    )[0]
+    return ops.reshape(result.tensor, shape)
+
+
+@map_to(aten.mm.default, native16=True, bank=True)
+def mm(self: TensorValue, mat2: TensorValue) -> TensorValue:
+    """mm(Tensor self, Tensor mat2) -> Tensor"""
+    return product(self, mat2)
+
+
+@map_to(aten.bmm.default, native16=True, bank=True)
+def bmm(self: TensorValue, mat2: TensorValue) -> TensorValue:
+    """bmm(Tensor self, Tensor mat2) -> Tensor"""
+    return product(self, mat2)
+
+
+@map_to(aten.addmm.default, native16=True, bank=True)
+def addmm(
+    self: TensorValue,
+    mat1: TensorValue,
+    mat2: TensorValue,
+    *,
+    beta: int | float = 1,
+    alpha: int | float = 1,
+) -> TensorValue:
+    """addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
+    if beta == alpha == 1 and self.rank == 1 and self.shape[0] == mat2.shape[1]:
+        wide = opmath(expected().dtype)
+        if wide == self.dtype == mat1.dtype:
+            return product(mat1, mat2, self)
+    return _scaled_sum(self, product(mat1, mat2), beta, alpha)
+
+
+@map_to(aten.baddbmm.default, native16=True, bank=True)
+def baddbmm(
+    self: TensorValue,
+    batch1: TensorValue,
+    batch2: TensorValue,
+    *,
+    beta: int | float = 1,
+    alpha: int | float = 1,
+) -> TensorValue:
+    """baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1)
+    -> Tensor"""
+    return _scaled_sum(self, product(batch1, batch2), beta, alpha)
+
+
+@map_to(aten.addbmm.default, native16=True, bank=True)
+def addbmm(
+    self: TensorValue,
+    batch1: TensorValue,
+    batch2: TensorValue,
+    *,
+    beta: int | float = 1,
+    alpha: int | float = 1,
+) -> TensorValue:
+    """addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1)
+    -> Tensor"""
+    # The sum over the batch is one long inner dimension.
+    batch, rows, inner = batch1.shape
+    left = ops.reshape(ops.permute(batch1, [1, 0, 2]), [rows, batch * inner])
+    right = ops.reshape(batch2, [batch * inner, batch2.shape[2]])
+    return _scaled_sum(self, product(left, right), beta, alpha)
+
+
+@map_to(aten.addmv.default)
+def addmv(
+    self: TensorValue,
+    mat: TensorValue,
+    vec: TensorValue,
+    *,
+    beta: int | float = 1,
+    alpha: int | float = 1,
+) -> TensorValue:
+    """addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
+    # A sum of products fuses, and costs a fraction of a matrix product to compile.
+    result = ops.reshape(ops.sum(mat * vec, -1), [mat.shape[0]])
+    return _scaled_sum(self, result, beta, alpha)
+
+
+def _scaled_sum(
+    added: TensorValue, result: TensorValue, beta: int | float, alpha: int | float
+) -> TensorValue:
+    dtype = expected().dtype
+    # 16-bit: round once, after the addition.
+    working = opmath(dtype)
+    if alpha != 1:
+        result = ops.cast(result, working) * constant(alpha, working, result.device)
+    if beta != 0:
+        # With beta = 0 torch ignores even NaN in the added tensor.
+        added = ops.cast(added, working)
+        if beta != 1:
+            added = added * constant(beta, working, result.device)
+        result = ops.cast(result, working) + added
+    return ops.cast(result, dtype)

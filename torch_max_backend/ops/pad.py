@@ -1,0 +1,96 @@
+"""Padding."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from max.graph import DeviceRef, Dim, TensorValue, ops
+from torch._ops import OpOverload
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.ops.common.positions import Size, is_zero, static, window
+from torch_max_backend.ops.common.promotion import Number, as_operand, full
+
+aten = torch.ops.aten
+
+
+@map_to(aten.constant_pad_nd.default, native16=True)
+def constant_pad_nd(
+    self: TensorValue, pad: list[int | Dim], value: Number | TensorValue = 0
+) -> TensorValue:
+    """constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor"""
+    spec = expected()
+    # torch lists the last dim first; a negative amount cuts.
+    amounts: list[Size] = [0] * (2 * self.rank)
+    result = self
+    for i in range(len(pad) // 2):
+        dim = self.rank - 1 - i
+        before, after = pad[2 * i], pad[2 * i + 1]
+        cut_left = min(static(before) or 0, 0)
+        cut_right = min(static(after) or 0, 0)
+        if cut_left or cut_right:
+            left_over = result.shape[dim] + cut_left + cut_right
+            known = static(left_over)
+            # Amounts that cut more than there is leave the rest to the other side's padding.
+            result = window(result, dim, -cut_left, left_over if known is None else max(known, 0))
+        amounts[2 * dim] = before if static(before) is None else max(static(before) or 0, 0)
+        amounts[2 * dim + 1] = after if static(after) is None else max(static(after) or 0, 0)
+    if any(is_zero(s) for s in [*result.shape, *spec.shape]):
+        return full(value, spec.dtype, spec.shape, spec.device)
+    if all(is_zero(a) for a in amounts):
+        return result
+    if all(static(a) is not None for a in amounts):
+        fill = as_operand(value, self.dtype, DeviceRef.CPU())
+        return ops.pad(result, [int(a) for a in amounts], value=fill)
+    for dim in range(self.rank):
+        result = _joined(result, dim, amounts[2 * dim], amounts[2 * dim + 1], value)
+    return result
+
+
+def _joined(
+    x: TensorValue, dim: int, before: Size, after: Size, fill: Number | TensorValue
+) -> TensorValue:
+    shape = list(x.shape)
+    sides = [
+        full(fill, x.dtype, [*shape[:dim], amount, *shape[dim + 1 :]], x.device)
+        for amount in (before, after)
+    ]
+    return ops.concat([sides[0], x, sides[1]], dim)
+
+
+_MODES = {
+    aten.reflection_pad1d.default: "reflect",
+    aten.reflection_pad2d.default: "reflect",
+    aten.reflection_pad3d.default: "reflect",
+    aten.replication_pad1d.default: "edge",
+    aten.replication_pad2d.default: "edge",
+    aten.replication_pad3d.default: "edge",
+}
+
+
+def _static_padding(padding: list[int]) -> Refusal | None:
+    if any(not isinstance(p, int) for p in padding):
+        return Refusal("the amounts of this padding must not be symbolic")
+    return None
+
+
+def _register(op: OpOverload, mode: Literal["reflect", "edge"]) -> None:
+    @map_to(op, supports=_static_padding, native16=True)
+    def lowering(self: TensorValue, padding: list[int]) -> TensorValue:
+        amounts = [0] * (2 * self.rank)
+        cuts: list[tuple[int, int, int]] = []
+        for i in range(len(padding) // 2):
+            dim = self.rank - 1 - i
+            before, after = padding[2 * i], padding[2 * i + 1]
+            amounts[2 * dim], amounts[2 * dim + 1] = max(before, 0), max(after, 0)
+            cuts.append((dim, max(-before, 0), max(-after, 0)))
+        result = ops.pad(self, amounts, mode=mode)
+        for dim, left, right in cuts:
+            result = window(result, dim, left, result.shape[dim] - left - right)
+        return result
+
+
+for _op, _mode in _MODES.items():
+    _register(_op, _mode)

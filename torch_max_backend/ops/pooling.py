@@ -1,0 +1,203 @@
+"""Pooling of one to three spatial dimensions, by kernels of ``mojo_kernels/pooling.mojo``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from max.dtype import DType
+from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common import reduce
+from torch_max_backend.ops.common.promotion import full
+
+aten = torch.ops.aten
+
+Sizes = Sequence[int | Dim]
+
+
+def _max_pool(
+    x: TensorValue,
+    spatial: int,
+    adaptive: bool,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+) -> tuple[TensorValue, TensorValue]:
+    shape = expected(0).shape
+    if reduce.is_empty(shape):
+        return full(0, x.dtype, shape, x.device), full(0, DType.int64, shape, x.device)
+    out = _lifted(shape, spatial)
+    settings = [*_three(kernel, 1), *_three(stride, 1), *_three(padding, 0), *_three(dilation, 1)]
+    values, indices = ops.custom(
+        "tmb_max_pool",
+        x.device,
+        [ops.reshape(x, _lifted(x.shape, spatial)), *_numbers(settings)],
+        [TensorType(x.dtype, out, x.device), TensorType(DType.int64, out, x.device)],
+        {"adaptive": adaptive},
+    )
+    return ops.reshape(values.tensor, shape), ops.reshape(indices.tensor, shape)
+
+
+def _avg_pool(
+    x: TensorValue,
+    spatial: int,
+    *,
+    adaptive: bool = False,
+    kernel: list[int] | None = None,
+    stride: list[int] | None = None,
+    padding: list[int] | None = None,
+    count_padding: bool = False,
+    divisor: int | None = None,
+) -> TensorValue:
+    shape = expected().shape
+    if reduce.is_empty(shape):
+        return full(0, x.dtype, shape, x.device)
+    kernel = kernel or [1] * spatial
+    settings = [
+        *_three(_each(kernel, spatial), 1),
+        *_three(_each(stride or kernel, spatial), 1),
+        *_three(_each(padding or [0], spatial), 0),
+        divisor or 0,
+    ]
+    (result,) = ops.custom(
+        "tmb_avg_pool",
+        x.device,
+        [ops.reshape(x, _lifted(x.shape, spatial)), *_numbers(settings)],
+        [TensorType(x.dtype, _lifted(shape, spatial), x.device)],
+        {"adaptive": adaptive, "count_padding": count_padding},
+    )
+    return ops.reshape(result.tensor, shape)
+
+
+def _each(values: Sequence[int], spatial: int) -> list[int]:
+    return list(values) * spatial if len(values) == 1 else list(values)
+
+
+def _three(values: Sequence[int], fill: int) -> list[int]:
+    return [*[fill] * (3 - len(values)), *values]
+
+
+def _lifted(shape: Sizes, spatial: int) -> list[int | Dim]:
+    """``[batch, channels, depth, height, width]`` of a shape with 1 to 3 spatial dimensions."""
+    lead = list(shape[: len(shape) - spatial])
+    return [*[1] * (2 - len(lead)), *lead, *[1] * (3 - spatial), *shape[len(lead) :]]
+
+
+def _numbers(values: Sequence[int]) -> list[TensorValue]:
+    return [ops.constant(v, DType.int64, DeviceRef.CPU()) for v in values]
+
+
+@map_to(aten.max_pool2d_with_indices.default, kernels=True)
+def max_pool2d(
+    self: TensorValue,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil_mode: bool,
+) -> tuple[TensorValue, TensorValue]:
+    """max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[],
+    int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
+    each = [_each(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation)]
+    return _max_pool(self, 2, False, *each)
+
+
+@map_to(aten.max_pool3d_with_indices.default, kernels=True)
+def max_pool3d(
+    self: TensorValue,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil_mode: bool,
+) -> tuple[TensorValue, TensorValue]:
+    """max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[],
+    int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
+    each = [_each(v, 3) for v in (kernel_size, stride or kernel_size, padding, dilation)]
+    return _max_pool(self, 3, False, *each)
+
+
+@map_to(aten.adaptive_max_pool2d.default, kernels=True)
+def adaptive_max_pool2d(
+    self: TensorValue, output_size: list[int]
+) -> tuple[TensorValue, TensorValue]:
+    """adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)"""
+    return _max_pool(self, 2, True, [1], [1], [0], [1])
+
+
+@map_to(aten.adaptive_max_pool3d.default, kernels=True)
+def adaptive_max_pool3d(
+    self: TensorValue, output_size: list[int]
+) -> tuple[TensorValue, TensorValue]:
+    """adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)"""
+    return _max_pool(self, 3, True, [1], [1], [0], [1])
+
+
+@map_to(aten.avg_pool2d.default, kernels=True)
+def avg_pool2d(
+    self: TensorValue,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> TensorValue:
+    """avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0,
+    bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor"""
+    return _avg_pool(
+        self,
+        2,
+        kernel=kernel_size,
+        stride=stride,
+        padding=padding,
+        count_padding=count_include_pad,
+        divisor=divisor_override,
+    )
+
+
+@map_to(aten.avg_pool3d.default, kernels=True)
+def avg_pool3d(
+    self: TensorValue,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> TensorValue:
+    """avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0,
+    bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor"""
+    return _avg_pool(
+        self,
+        3,
+        kernel=kernel_size,
+        stride=stride,
+        padding=padding,
+        count_padding=count_include_pad,
+        divisor=divisor_override,
+    )
+
+
+@map_to(aten._adaptive_avg_pool2d.default, kernels=True)
+def adaptive_avg_pool2d(self: TensorValue, output_size: list[int | Dim]) -> TensorValue:
+    """_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor"""
+    return _adaptive_avg_pool(self, output_size)
+
+
+@map_to(aten._adaptive_avg_pool3d.default, kernels=True)
+def adaptive_avg_pool3d(self: TensorValue, output_size: list[int | Dim]) -> TensorValue:
+    """_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor"""
+    return _adaptive_avg_pool(self, output_size)
+
+
+def _adaptive_avg_pool(x: TensorValue, output_size: Sizes) -> TensorValue:
+    spatial = len(output_size)
+    if all(size == 1 for size in output_size):
+        axes = range(x.rank - spatial, x.rank)
+        return ops.reshape(reduce.mean(x, axes), expected().shape)
+    return _avg_pool(x, spatial, adaptive=True)

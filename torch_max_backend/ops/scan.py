@@ -1,0 +1,67 @@
+"""Cumulative operations along one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from max.dtype import DType
+from max.graph import TensorType, TensorValue, ops
+
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.promotion import full, to_dtype, working_dtype
+from torch_max_backend.ops.common.reduce import is_empty
+
+aten = torch.ops.aten
+
+
+@map_to(aten.cumsum.default)
+def cumsum(self: TensorValue, dim: int, *, dtype: DType | None = None) -> TensorValue:
+    """cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
+    value = to_dtype(self, working_dtype())
+    if value.rank == 0 or is_empty(value.shape):
+        return value
+    return ops.cumsum(value, axis(dim, value.rank))
+
+
+@map_to(aten.cumprod.default, kernels=True)
+def cumprod(self: TensorValue, dim: int, *, dtype: DType | None = None) -> TensorValue:
+    """cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
+    return _scan(to_dtype(self, working_dtype()), dim, "prod")
+
+
+@map_to(aten.logcumsumexp.default, kernels=True)
+def logcumsumexp(self: TensorValue, dim: int) -> TensorValue:
+    """logcumsumexp(Tensor self, int dim) -> Tensor"""
+    return _scan(self, dim, "logsumexp")
+
+
+def _scan(value: TensorValue, dim: int, kind: str) -> TensorValue:
+    if value.rank == 0 or is_empty(value.shape):
+        return value
+    settings = {"axis": axis(dim, value.rank), "kind": kind}
+    return ops.custom("tmb_scan", value.device, [value], [value.type], settings)[0].tensor
+
+
+def _running_extreme(least: bool) -> Callable[..., tuple[TensorValue, TensorValue]]:
+    def lowering(self: TensorValue, dim: int) -> tuple[TensorValue, TensorValue]:
+        """cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)"""
+        if self.rank == 0 or is_empty(self.shape):
+            return self, full(0, DType.int64, self.shape, self.device)
+        value = to_dtype(self, DType.uint8) if self.dtype == DType.bool else self
+        positions = TensorType(DType.int64, value.shape, value.device)
+        values, indices = ops.custom(
+            "tmb_running_extreme",
+            value.device,
+            [value],
+            [value.type, positions],
+            {"axis": axis(dim, value.rank), "least": least},
+        )
+        return to_dtype(values.tensor, self.dtype), indices.tensor
+
+    return lowering
+
+
+map_to(aten.cummax.default, kernels=True)(_running_extreme(least=False))
+map_to(aten.cummin.default, kernels=True)(_running_extreme(least=True))

@@ -1,0 +1,74 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from max.graph import TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.promotion import constant, full, to_dtype, working_dtype
+from torch_max_backend.ops.common.reduce import is_empty
+
+aten = torch.ops.aten
+
+
+@map_to(aten._softmax.default)
+def softmax(self: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
+    """_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"""
+    return _along(self, dim, softmax_rows)
+
+
+@map_to(aten._log_softmax.default)
+def log_softmax(self: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
+    """_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"""
+    return _along(self, dim, log_softmax_rows)
+
+
+def softmax_rows(x: TensorValue, dim: int, *, blind: bool = False) -> TensorValue:
+    """Softmax along one dimension.
+
+    A row with NaN or +inf is all NaN, as in torch; MAX's own is zero beside them.
+
+    Args:
+        x: Floating-point values.
+        dim: The dimension.
+        blind: Whether a row of -inf gives zeros (as in attention) instead of NaN.
+    """
+    zero, one, infinity, nan = (constant(v, x.dtype, x.device) for v in (0, 1, math.inf, math.nan))
+    # One sum tells both: NaN if the row is spoiled, 0 if it is all -inf.
+    seen = ops.where(ops.greater(infinity, x), one, nan)
+    if blind:
+        seen = ops.where(ops.equal(x, -infinity), zero, seen)
+    marks = ops.sum(seen, dim)
+    result = ops.softmax(x, dim)
+    # Not by arithmetic: MAX folds marks * 0 to 0, NaN or not.
+    result = ops.where(ops.broadcast_to(ops.is_nan(marks), result.shape), nan, result)
+    if blind:
+        nothing = ops.broadcast_to(ops.equal(marks, zero), result.shape)
+        result = ops.where(nothing, zero, result)
+    return result
+
+
+def log_softmax_rows(x: TensorValue, dim: int) -> TensorValue:
+    """The logarithm of softmax along one dimension, NaN where torch's is."""
+    shifted = x - ops.max(x, axis=dim)
+    # MAX's exp(NaN) is inf, which would give -inf instead of NaN.
+    powers = ops.where(ops.is_nan(shifted), shifted, ops.exp(shifted))
+    return shifted - ops.log(ops.sum(powers, dim))
+
+
+def _along(
+    x: TensorValue, dim: int, rows: Callable[[TensorValue, int], TensorValue]
+) -> TensorValue:
+    spec = expected()
+    x = to_dtype(x, working_dtype())
+    if is_empty(x.shape):
+        return full(0, x.dtype, spec.shape, x.device)
+    if x.rank == 0:
+        return ops.reshape(rows(ops.reshape(x, [1]), 0), [])
+    return rows(x, axis(dim, x.rank))

@@ -1,0 +1,136 @@
+"""Elementwise functions of one tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from max.dtype import DType
+from max.graph import TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common import numerics, trigonometry
+from torch_max_backend.ops.common.numerics import number
+from torch_max_backend.ops.common.promotion import broadcast, constant, opmath, to_dtype
+
+aten = torch.ops.aten
+Function = Callable[[TensorValue], TensorValue]
+
+
+def _scaled_log(base: float) -> Function:
+    def function(x: TensorValue) -> TensorValue:
+        # In float64, so that powers of the base come out whole.
+        wide = ops.log(to_dtype(x, DType.float64))
+        return to_dtype(ops.mul(wide, number(1 / math.log(base), wide)), x.dtype)
+
+    return function
+
+
+def _exp2(x: TensorValue) -> TensorValue:
+    wide = to_dtype(x, DType.float64)
+    return to_dtype(numerics.exp(ops.mul(wide, number(math.log(2), wide))), x.dtype)
+
+
+def _reciprocal(x: TensorValue) -> TensorValue:
+    return ops.div(number(1, x), x)
+
+
+# Functions whose result is floating-point: they take the result's dtype.
+_FLOAT_FUNCTIONS: dict[str, Function] = {
+    "exp": numerics.exp,
+    "exp2": _exp2,
+    "expm1": numerics.expm1,
+    "log": ops.log,
+    "log1p": ops.log1p,
+    "log2": _scaled_log(2),
+    "log10": _scaled_log(10),
+    "sqrt": ops.sqrt,
+    "rsqrt": ops.rsqrt,
+    "reciprocal": _reciprocal,
+    "sin": ops.sin,
+    "cos": ops.cos,
+    "tan": trigonometry.tan,
+    "asin": trigonometry.asin,
+    "acos": numerics.acos,
+    "atan": trigonometry.atan,
+    "sinh": trigonometry.sinh,
+    "cosh": trigonometry.cosh,
+    "tanh": numerics.tanh,
+    "asinh": trigonometry.asinh,
+    "acosh": trigonometry.acosh,
+    "atanh": ops.atanh,
+    "erf": ops.erf,
+    "sigmoid": numerics.sigmoid,
+}
+
+
+def _sign(x: TensorValue) -> TensorValue:
+    zero, one = number(0, x), number(1, x)
+    result = ops.where(ops.greater(x, zero), one, zero)
+    if x.dtype.is_float() or x.dtype.is_signed_integral():
+        result = ops.where(ops.greater(zero, x), number(-1, x), result)
+    return result
+
+
+def _abs(x: TensorValue) -> TensorValue:
+    return ops.abs(x) if x.dtype.is_float() or x.dtype.is_signed_integral() else x
+
+
+def _unless_integer(function: Function) -> Function:
+    return lambda x: function(x) if x.dtype.is_float() else x
+
+
+# Functions whose result has the operand's dtype, integers and bool included.
+_SAME_DTYPE_FUNCTIONS: dict[str, Function] = {
+    "abs": _abs,
+    "neg": numerics.negate,
+    "sign": lambda x: x if x.dtype == DType.bool else _sign(x),
+    "floor": _unless_integer(ops.floor),
+    "ceil": _unless_integer(ops.ceil),
+    "round": _unless_integer(ops.round),
+    "trunc": _unless_integer(ops.trunc),
+}
+
+
+def _register(name: str, function: Function) -> None:
+    def lowering(self: TensorValue) -> TensorValue:
+        return function(to_dtype(self, opmath(expected().dtype)))
+
+    lowering.__name__ = name
+    lowering.__qualname__ = lowering.__qualname__.replace("lowering", name)
+    lowering.__doc__ = f"{name}(Tensor self) -> Tensor"
+    map_to(getattr(aten, name).default)(lowering)
+
+
+for _name, _function in (_FLOAT_FUNCTIONS | _SAME_DTYPE_FUNCTIONS).items():
+    _register(_name, _function)
+
+
+@map_to(aten.round.decimals)
+def round_decimals(self: TensorValue, *, decimals: int) -> TensorValue:
+    """round.decimals(Tensor self, *, int decimals) -> Tensor"""
+    x = to_dtype(self, opmath(expected().dtype))
+    if decimals == 0 or not x.dtype.is_float():
+        return _unless_integer(ops.round)(x)
+    scale = number(10.0 ** abs(decimals), x)
+    if decimals > 0:
+        return ops.div(ops.round(ops.mul(x, scale)), scale)
+    return ops.mul(ops.round(ops.div(x, scale)), scale)
+
+
+@map_to(aten.isnan.default)
+def isnan(self: TensorValue) -> TensorValue:
+    """isnan(Tensor self) -> Tensor"""
+    return ops.is_nan(self) if self.dtype.is_float() else _all_false(self)
+
+
+@map_to(aten.isinf.default)
+def isinf(self: TensorValue) -> TensorValue:
+    """isinf(Tensor self) -> Tensor"""
+    return ops.is_inf(self) if self.dtype.is_float() else _all_false(self)
+
+
+def _all_false(x: TensorValue) -> TensorValue:
+    return broadcast(constant(False, DType.bool, x.device), x.shape)

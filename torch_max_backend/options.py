@@ -1,0 +1,63 @@
+"""Options of ``torch.compile(..., backend="max", options={...})`` as one frozen dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch_max_backend.errors import OptionError
+
+_MODES = ("default",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may set.
+
+    Attributes:
+        cache: Keep and reuse compiled artifacts on disk. ``None``: as ``TORCH_MAX_BACKEND_CACHE``
+            says (on unless set).
+        bank: Call matrix products on CPU in a library that is there already instead of compiling
+            them into each graph. ``None``: yes, where there is such a library.
+        background: Answer calls with eager PyTorch while a process of its own compiles, and switch
+            to the compiled model between two calls. ``None``: no, the first call waits.
+    """
+
+    cache: bool | None = None
+    bank: bool | None = None
+    background: bool | None = None
+
+    @classmethod
+    def parse(cls, mode: str | None, options: Mapping[str, Any] | None) -> Options:
+        """Check ``mode=`` and ``options=`` of ``torch.compile``.
+
+        Raises:
+            OptionError: An unknown name (with the nearest known one), a value of another type, or
+                an unknown mode.
+        """
+        if mode is not None and mode not in _MODES:
+            raise OptionError(
+                f"Unknown mode {mode!r} for the max backend.{_nearest(mode, _MODES)}",
+                f"Known modes: {', '.join(_MODES)}.",
+            )
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        for name, value in (options or {}).items():
+            if name not in known:
+                raise OptionError(
+                    f"Unknown option {name!r} for the max backend.{_nearest(name, known)}",
+                    f"Known options: {', '.join(known)}.",
+                )
+            if not (isinstance(value, bool) or value is None):
+                raise OptionError(
+                    f"Option {name!r} of the max backend must be True, False or None, "
+                    f"not {value!r} ({type(value).__name__})."
+                )
+        return cls(**(options or {}))
+
+
+def _nearest(name: str, known: Any) -> str:
+    match = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {match[0]!r}?" if match else ""

@@ -1,0 +1,282 @@
+"""A compiled model as the function that AOTAutograd calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torch_max_backend.bank.provider import routine
+from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError
+from torch_max_backend.graph.layout import Layout
+from torch_max_backend.graph.shapes import evaluator
+from torch_max_backend.graph.signature import Signature
+from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
+
+if TYPE_CHECKING:
+    from max.driver import Buffer
+    from max.engine import Model
+
+_SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
+
+
+class Executable:
+    """Binds torch's arguments to a compiled model, runs it and rebuilds torch's results.
+
+    Called with one list, which it empties (AOTAutograd's boxed convention), so that arguments
+    can be freed as soon as torch no longer needs them.
+
+    Args:
+        model: The compiled model.
+        signature: How the traced graph is called.
+        constants: Tensors of the graph that are inputs of the model, by attribute name.
+        static: Positions of arguments whose memory rarely changes (parameters and buffers): their
+            MAX buffers are kept and checked against pointer, shape and strides on each call.
+    """
+
+    _boxed_call = True
+
+    def __init__(
+        self,
+        model: Model,
+        signature: Signature,
+        constants: Mapping[str, torch.Tensor],
+        static: Collection[int] = (),
+    ) -> None:
+        self._execute = model._execute_device_tensors
+        self._signature = signature
+        names = list(signature.symbols)
+        texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
+        self._output_scalars_from = len(texts)
+        texts += [o.source for o in signature.outputs if o.kind == "scalar"]
+        self._evaluate = _evaluator_or_none(texts, names)
+        wanted = bool(texts) or any(o.sizes or o.strides for o in signature.layouts)
+        self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
+        self._layouts = [_Rebuild.of(layout, names) for layout in signature.layouts]
+        self._rebuilds = any(rebuild is not None for rebuild in self._layouts)
+        self._slots: list[_Slot] = []
+        scalar = 0
+        for item in signature.inputs:
+            if item.kind == "tensor":
+                self._slots.append(_Argument(item.index, item.mutated, item.index in static))
+            elif item.kind == "constant":
+                self._slots.append(_Fixed(constants[item.source]))
+            elif item.kind == "address":
+                self._slots.append(_Fixed(torch.tensor(routine(item.source))))
+            elif item.kind == "carrier":
+                self._slots.append(_Carrier(scalar))
+                scalar += 1
+            else:
+                self._slots.append(_Scalar(scalar, _SCALAR_DTYPES[item.dtype]))
+                scalar += 1
+        self._plan = [
+            (o.kind, o.index) if o.kind in ("value", "input") else (o.kind, -1)
+            for o in signature.outputs
+        ]
+        # MAX folds `x + 0` and merges equal nodes: any output may share memory, until a call whose
+        # tensors all have elements shows which ones do.
+        self._suspects: Sequence[int] = range(len(signature.layouts))
+        self._settled = False
+        self._only_values = all(
+            kind == "value" and index == i for i, (kind, index) in enumerate(self._plan)
+        ) and len(self._plan) == len(signature.layouts)
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        symbols = [
+            arguments[i] if axis < 0 else arguments[i].shape[axis]
+            for i, axis in self._symbol_sources
+        ]
+        numbers = () if self._evaluate is None else self._evaluate(*symbols)
+        pending: list[tuple[torch.Tensor, torch.Tensor]] = []
+        buffers = [slot.buffer(arguments, numbers, pending) for slot in self._slots]
+        try:
+            results = [to_tensor(b) for b in self._execute(buffers)]
+        except Exception as e:
+            raise _execution_error(e, self._signature, arguments) from e
+        if self._suspects:
+            self._separate(results, buffers)
+        if self._rebuilds:
+            results = [
+                result if rebuild is None else rebuild(result, symbols)
+                for result, rebuild in zip(results, self._layouts, strict=True)
+            ]
+        for tensor, contiguous in pending:
+            tensor.copy_(contiguous)
+        for index, k in self._signature.copy_back:
+            arguments[index].copy_(results[k])
+        if self._only_values:
+            arguments.clear()
+            return results
+        numbers_out = iter(numbers[self._output_scalars_from :])
+        outputs = [
+            results[index]
+            if kind == "value"
+            else arguments[index]
+            if kind == "input"
+            else next(numbers_out)
+            if kind == "scalar"
+            else None
+            for kind, index in self._plan
+        ]
+        arguments.clear()
+        return outputs
+
+    def _separate(self, results: list[torch.Tensor], buffers: list[Buffer]) -> None:
+        """Give results that share memory with an input or another result memory of their own."""
+        suspects = set(self._suspects)
+        inputs = zip(buffers, self._signature.inputs, strict=True)
+        taken = [_memory(b) for b, item in inputs if item.kind != "carrier"]
+        taken += [_extent(r) for i, r in enumerate(results) if i not in suspects]
+        sharing = []
+        for i in self._suspects:
+            start, end = _extent(results[i])
+            if any(start < other_end and other < end for other, other_end in taken):
+                sharing.append(i)
+                results[i] = results[i].clone()
+                start, end = _extent(results[i])
+            taken.append((start, end))
+        if not self._settled and all(start != end for start, end in taken):
+            self._suspects = sorted({*sharing, *self._signature.maybe_aliased})
+            self._settled = True
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """First and last byte address + 1 of a contiguous tensor."""
+    start = tensor.data_ptr()
+    return start, start + tensor.nbytes
+
+
+def _memory(buffer: Buffer) -> tuple[int, int]:
+    start = buffer._data_ptr()
+    return start, start + buffer.num_elements * buffer.dtype.size_in_bytes
+
+
+class _Slot:
+    """One input of the model."""
+
+    __slots__ = ()
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        """The buffer for one call. A tensor that the model writes to but cannot reach in place is
+        appended to ``pending`` with the copy that stands in for it."""
+        raise NotImplementedError
+
+
+class _Argument(_Slot):
+    __slots__ = ("cached", "index", "mutated", "static")
+
+    def __init__(self, index: int, mutated: bool, static: bool) -> None:
+        self.index = index
+        self.mutated = mutated
+        self.static = static
+        self.cached: tuple[int, Any, Any, Any, Any] | None = None
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        tensor = arguments[self.index]
+        if not self.static:
+            contiguous = plain(tensor)
+            if self.mutated and contiguous is not tensor:
+                pending.append((tensor, contiguous))
+            return to_buffer(contiguous)
+        cached = self.cached
+        if (
+            cached is not None
+            and cached[0] == tensor.data_ptr()
+            and cached[1] == tensor.shape
+            and cached[2] == tensor.stride()
+            and cached[3] is tensor.dtype
+        ):
+            return cached[4]
+        contiguous = plain(tensor)
+        buffer = to_buffer(contiguous)
+        if contiguous is tensor:
+            self.cached = (
+                tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, buffer
+            )  # fmt: skip
+        else:
+            self.cached = None
+            if self.mutated:
+                pending.append((tensor, contiguous))
+        return buffer
+
+
+class _Fixed(_Slot):
+    __slots__ = ("kept",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.kept = to_buffer(plain(tensor.detach()))
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return self.kept
+
+
+class _Carrier(_Slot):
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return to_buffer(torch.empty((numbers[self.number], 0), dtype=torch.int8))
+
+
+class _Scalar(_Slot):
+    __slots__ = ("dtype", "number")
+
+    def __init__(self, number: int, dtype: torch.dtype) -> None:
+        self.number = number
+        self.dtype = dtype
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return to_buffer(torch.tensor(numbers[self.number], dtype=self.dtype))
+
+
+class _Rebuild:
+    """Undoes a ``Layout``: from the model's contiguous output to torch's sizes and strides."""
+
+    def __init__(self, layout: Layout, names: list[str]) -> None:
+        self._inverse: list[int] | None = None
+        if layout.order is not None:
+            self._inverse = [layout.order.index(i) for i in range(len(layout.order))]
+        self._sizes = _evaluator_or_none(list(layout.sizes), names)
+        self._strides = _evaluator_or_none(list(layout.strides), names)
+
+    @classmethod
+    def of(cls, layout: Layout, names: list[str]) -> _Rebuild | None:
+        return None if layout.is_contiguous else cls(layout, names)
+
+    def __call__(self, result: torch.Tensor, symbols: Sequence[int]) -> torch.Tensor:
+        if self._strides is not None and self._sizes is not None:
+            made = torch.empty_strided(
+                self._sizes(*symbols), self._strides(*symbols),
+                dtype=result.dtype, device=result.device,
+            )  # fmt: skip
+            return made.copy_(result)
+        if self._inverse is not None:
+            result = result.permute(self._inverse)
+        if self._sizes is not None:
+            result = result.expand(self._sizes(*symbols))
+        return result
+
+
+def _evaluator_or_none(texts: list[str], names: list[str]) -> Callable[..., list[Any]] | None:
+    return evaluator(texts, names) if texts else None
+
+
+def _execution_error(
+    error: Exception, signature: Signature, arguments: list[Any]
+) -> ExecutionError:
+    described = [
+        f"{a.dtype}{list(a.shape)} on {a.device}" if isinstance(a, torch.Tensor) else repr(a)
+        for a in (arguments[i.index] for i in signature.inputs if i.kind == "tensor")
+    ]
+    shown = ", ".join(described[:8]) + (", ..." if len(described) > 8 else "")
+    kind = IndexOutOfBoundsError if "out of bounds" in str(error) else ExecutionError
+    return kind(
+        "The compiled MAX model failed while it ran.",
+        f"  MAX says: {str(error).strip()}",
+        f"  Arguments: {shown}",
+        "Check values that decide validity (indices, sizes); eager PyTorch on the same inputs "
+        "tells whether the program or the backend is at fault.",
+    )
