@@ -45,6 +45,15 @@ def _heads(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
 
 
 @always_inline
+def _exponential[
+    dtype: DType, width: SIMDLength, //
+](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """`exp`, whose own clamp drops NaN."""
+    comptime assert dtype.is_floating_point(), "float only"
+    return isnan(x).select(x, exp(x))
+
+
+@always_inline
 def _softmax_row[
     dtype: DType
 ](
@@ -94,12 +103,12 @@ def _softmax_row[
     var total = Scalar[dtype](0)
     j = 0
     while j + width <= length:
-        var e = exp(row.unsafe_load[width=width](j) - most)
+        var e = _exponential(row.unsafe_load[width=width](j) - most)
         row.unsafe_store[width=width](j, e)
         sums += e
         j += width
     while j < length:
-        var e = exp(row[unsafe_offset=j] - most)
+        var e = _exponential(row[unsafe_offset=j] - most)
         row[unsafe_offset=j] = e
         total += e
         j += 1
