@@ -3,6 +3,7 @@
 from torch_max_backend.backend import max_backend
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.errors import (
+    CacheError,
     CompilationError,
     ConversionError,
     ExecutionError,
@@ -17,6 +18,7 @@ from torch_max_backend.errors import (
 )
 
 __all__ = [
+    "CacheError",
     "CompilationError",
     "ConversionError",
     "ExecutionError",

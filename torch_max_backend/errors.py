@@ -64,3 +64,7 @@ class ExecutionError(MaxBackendError):
 
 class IndexOutOfBoundsError(ExecutionError, IndexError):
     """An index in a tensor's data lies outside the tensor it indexes, as eager's ``IndexError``."""
+
+
+class CacheError(MaxBackendError):
+    """The artifact cache cannot be used, or an archive is damaged or of no use on this machine."""

@@ -118,7 +118,7 @@ def test_flipped_bits_never_give_another_artifact(entry: Path) -> None:
     ("change", "reason"),
     [
         ({"format": 0}, "format 0"),
-        ({"format": store._FORMAT + 1}, f"format {store._FORMAT + 1}"),
+        ({"format": store.FORMAT + 1}, f"format {store.FORMAT + 1}"),
         ({"key": "another"}, "another key"),
         ({"sha256": "0" * 64}, "checksum"),
         ({"sha256": None}, "checksum"),
@@ -154,7 +154,7 @@ def test_a_folder_in_place_of_an_entry_is_a_miss(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.mkdir(mode=0o700)
-    (folder / (KEY + store._SUFFIX)).mkdir()
+    (folder / (KEY + store.SUFFIX)).mkdir()
     with caplog.at_level(logging.WARNING, "torch_max_backend"):
         assert store.get(KEY) is None
         store.put(KEY, ARTIFACT, PARTS)

@@ -13,24 +13,62 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from torch_max_backend import environment
+from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
-from torch_max_backend.private_dir import private_dir
+from torch_max_backend.private_dir import made_private, private_dir
 
-_FORMAT = 1
-_SUFFIX = ".max"
+FORMAT = 1
+SUFFIX = ".max"
 _PARTIAL = ".tmp"
 _STALE_NS = 3600 * 10**9
 MAX_BYTES = 8 * 2**30
 
 log = get_logger("cache")
 
+# Each is called with a key and what became of its artifact: "found", "stored" or "failed".
+listeners: list[Callable[[str, str], None]] = []
+
+
+def _tell(key: str, what: str) -> None:
+    for listener in (*listeners,):  # one may leave meanwhile
+        listener(key, what)
+
+
+def usable_folder() -> Path:
+    """The folder of the entries.
+
+    Raises:
+        CacheError: The cache is off, or the folder cannot be used.
+    """
+    if not environment.cache_enabled():
+        raise CacheError(
+            "The cache is off: TORCH_MAX_BACKEND_CACHE says so.",
+            "Unset it, or set it to 1.",
+        )
+    what = "The cache directory"
+    try:
+        what = f"The cache directory {environment.cache_dir() / 'artifacts'}"
+        return made_private("artifacts")
+    except (OSError, RuntimeError) as e:  # RuntimeError: there is no home directory
+        raise CacheError(
+            f"{what} cannot be used: {e}",
+            "Set TORCH_MAX_BACKEND_CACHE_DIR to a directory that you own and can write to.",
+        ) from e
+
 
 def _path(key: str) -> Path | None:
     folder = private_dir("artifacts")
-    return None if folder is None else folder / (key + _SUFFIX)
+    return None if folder is None else folder / (key + SUFFIX)
+
+
+def has(key: str) -> bool:
+    """Whether there is an entry under a key, good or not."""
+    path = _path(key)
+    return path is not None and path.is_file()
 
 
 def get(key: str) -> bytes | None:
@@ -44,8 +82,8 @@ def get(key: str) -> bytes | None:
                 raise ValueError("it belongs to another user")
             header = json.loads(file.readline(1 << 20))
             artifact = file.read()
-        if header["format"] != _FORMAT:
-            raise ValueError(f"it has format {header['format']}, not {_FORMAT}")
+        if header["format"] != FORMAT:
+            raise ValueError(f"it has format {header['format']}, not {FORMAT}")
         if header["key"] != key:
             raise ValueError("it holds another key")
         if header["sha256"] != hashlib.sha256(artifact).hexdigest():
@@ -59,6 +97,7 @@ def get(key: str) -> bytes | None:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # recency, for the size bound
+    _tell(key, "found")
     return artifact
 
 
@@ -66,27 +105,41 @@ def put(key: str, artifact: bytes, components: Mapping[str, str]) -> None:
     """Store an artifact; a directory that cannot take it is logged and otherwise ignored."""
     path = _path(key)
     if path is None:
+        _tell(key, "failed")
         return
     header = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "key": key,
         "sha256": hashlib.sha256(artifact).hexdigest(),
         "components": dict(components),
     }
     try:
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=_PARTIAL)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(json.dumps(header).encode() + b"\n" + artifact)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except BaseException:
-            os.unlink(partial)
-            raise
-        _prune(path.parent)
+        write(path, [json.dumps(header).encode() + b"\n", artifact])
+        prune(path.parent)
     except OSError as e:
         log.warning("The artifact could not be cached in %s: %s", path.parent, e)
+        _tell(key, "failed")
+    else:
+        _tell(key, "stored")
+
+
+def write(path: Path, parts: Iterable[bytes]) -> None:
+    """Make a file of these parts that only its owner can read, whole or not at all.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=_PARTIAL)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
 
 
 def discard(key: str) -> None:
@@ -99,7 +152,7 @@ def discard(key: str) -> None:
             log.warning("The cached artifact %s could not be removed: %s", path, e)
 
 
-def _prune(folder: Path) -> None:
+def prune(folder: Path) -> None:
     """Remove the least recently used entries beyond the bound, and what killed writers left."""
     entries = []
     stale = time.time_ns() - _STALE_NS
@@ -108,7 +161,7 @@ def _prune(folder: Path) -> None:
             state = path.lstat()
         except FileNotFoundError:
             continue  # another process was faster
-        if path.suffix == _SUFFIX:
+        if path.suffix == SUFFIX:
             entries.append((state.st_mtime_ns, state.st_size, path))
         elif path.suffix == _PARTIAL and state.st_mtime_ns < stale:
             path.unlink(missing_ok=True)

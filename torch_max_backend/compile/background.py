@@ -6,11 +6,23 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from torch_max_backend.compile.worker import ending
 from torch_max_backend.log import get_logger
 
 log = get_logger("background")
 
 Function = Callable[[list[Any]], list[Any]]
+
+_THREAD = "torch_max_backend-compile"
+# What the compiles that failed in this process said.
+failures: list[str] = []
+
+
+def wait_for_all() -> None:
+    """Wait until no graph of this process is being compiled in the background."""
+    while running := [t for t in threading.enumerate() if t.name == _THREAD]:
+        for thread in running:
+            thread.join()
 
 
 class Background:
@@ -29,9 +41,7 @@ class Background:
         self._boxed_call = True
         self._serve: Function = eager
         self._done = threading.Event()
-        thread = threading.Thread(
-            target=self._work, args=(compile,), name="torch_max_backend-compile", daemon=True
-        )
+        thread = threading.Thread(target=self._work, args=(compile,), name=_THREAD, daemon=True)
         thread.start()
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
@@ -49,6 +59,9 @@ class Background:
             with ensure_default_mlir_context():
                 self._serve = compile()
         except Exception as e:
+            if ending():
+                return  # nobody is served any more
             log.warning("Compiling in the background failed; eager PyTorch goes on serving: %s", e)
+            failures.append(str(e))
         finally:
             self._done.set()

@@ -42,6 +42,12 @@ def kernel_digest() -> str:
     return digest.hexdigest()
 
 
+def kernel_library_name() -> str:
+    """The name of the file that holds the precompiled kernels."""
+    # MAX caches the analysis of a library by path, so the name carries the content.
+    return f"kernels_{kernel_digest()[:24]}.mojoc"
+
+
 @cache
 def kernel_library_path() -> Path:
     """The precompiled kernels (a ``.mojoc``); precompiles them the first time.
@@ -54,8 +60,7 @@ def kernel_library_path() -> Path:
     """
     folder = private_dir("kernels") if environment.cache_enabled() else None
     folder = folder or Path(tempfile.mkdtemp(prefix="torch_max_backend-"))
-    # MAX caches the analysis of a library by path, so the name carries the content.
-    target = folder / f"kernels_{kernel_digest()[:24]}.mojoc"
+    target = folder / kernel_library_name()
     if target.is_file():
         return target
     # The compiled module is named after its file, so only the folder may be temporary.
