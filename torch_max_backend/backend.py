@@ -58,9 +58,12 @@ class MaxBackend:
     def _compile(
         self, module: GraphModule, example_inputs: Sequence[Any], options: Options
     ) -> Callable[..., Any]:
+        from max._mlir_context import ensure_default_mlir_context
         from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-        import torch_max_backend.ops  # noqa: F401  registers the lowerings
+        # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
+        with ensure_default_mlir_context():
+            import torch_max_backend.ops  # noqa: F401  registers the lowerings
         from torch_max_backend.cache.autograd import autograd_cache
         from torch_max_backend.graph.decompositions import decomposition_table
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torch_max_backend import environment
-from torch_max_backend.cache import store
+from torch_max_backend import environment, profile
+from torch_max_backend.cache import memo, store
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger, say
 from torch_max_backend.options import Options
@@ -94,75 +94,125 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
 def _compile_graph(module: GraphModule, static: Collection[int], options: Options) -> CompiledGraph:
     from torch_max_backend.cache import key
 
-    clock = _Clock()
+    clock = profile.Clock()
     if environment.verbose():
         say(module.print_readable(print_output=False))
     trace = prepare(module, options)
     constants = trace.constants()
     clock.lap("analyse")
+    # Without the disk as well: equal graphs of one process share a model.
+    parts = key.components(trace)
+    entry = key.cache_key(parts)
+    clock.lap("key")
+    job = _Job(trace, entry, parts, constants, static, options, clock)
+    function = job.in_background(module) if options.background else job.function()
+    stored = entry if job.caching else ""
+    return CompiledGraph(function, stored, trace.signature, constants, static)
 
-    entry, parts, model = "", {}, None
-    if caching(options):
-        parts = key.components(trace)
-        entry = key.cache_key(parts)
-        clock.lap("key")
-        model = _load(entry)
-        clock.lap("load")
 
-    def finish() -> Function:
-        with _disable_current_modes():
-            made = _made(trace, entry, parts, elsewhere=bool(options.background), clock=clock)
-        if environment.profile():
-            say(f"torch_max_backend: compiled a graph: {clock}")
-        return executable(made, trace.signature, constants, static)
+@dataclass(eq=False)
+class _Job:
+    """A graph to be made a function of, now or by a thread."""
 
-    if model is not None:
-        if environment.verbose():
-            _show(_built(trace)[0])
-        if environment.profile():
-            say(f"torch_max_backend: compiled a graph: {clock}")
-        function = executable(model, trace.signature, constants, static)
-    elif options.background:
+    trace: Trace
+    entry: str
+    parts: Mapping[str, str]
+    constants: Mapping[str, torch.Tensor]
+    static: Collection[int]
+    options: Options
+    clock: profile.Clock
+    record: profile.Graph | None = None
+
+    @property
+    def caching(self) -> bool:
+        return caching(self.options)
+
+    @property
+    def operators(self) -> int:
+        return sum(n.op == "call_function" for n in self.trace.module.graph.nodes)
+
+    def in_background(self, module: GraphModule) -> Function:
+        """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
         from torch_max_backend.compile.background import Background
 
-        function = Background(lambda arguments: list(module(*arguments)), finish)
-    else:
-        function = finish()
-    return CompiledGraph(function, entry, trace.signature, constants, static)
+        model, origin = self._found()
+        if model is not None:
+            return self._executable(model, origin)
 
+        def eager(arguments: list[Any]) -> list[Any]:
+            return list(module(*arguments))
 
-def _made(
-    trace: Trace, entry: str, parts: Mapping[str, str], *, elsewhere: bool, clock: _Clock
-) -> Model:
-    """Compile a trace, here or in a process of its own, and store the artifact."""
-    from torch_max_backend.compile.module import (
-        compile_module,
-        load_models,
-        load_serialized,
-        serialized,
-    )
+        if not environment.profile():
+            return Background(eager, self.function)
+        self.record = profile.start(self.clock, "background", self.operators)
+        return Background(profile.counted(self.record, eager), self.function)
 
-    module, libraries = _built(trace)
-    if environment.verbose():
-        _show(module)
-    clock.lap("build")
-    count = sum(n.op == "call_function" for n in trace.module.graph.nodes)
-    what = f"a graph of {count} operator{'s' * (count != 1)}"
-    if elsewhere:
+    def function(self) -> Function:
+        """The function, from the process, the disk or the compiler."""
+        from max._mlir_context import ensure_default_mlir_context
+
+        # A thread that comes second waits for the model of the first one.
+        with _disable_current_modes(), memo.alone(_place(self.entry, self.caching)):
+            self.clock.restart()
+            model, origin = self._found()
+            if model is None:
+                # MLIR's context belongs to a thread, and torch.compile runs in any.
+                with ensure_default_mlir_context():
+                    model, origin = self._made(), "compiled"
+            return self._executable(model, origin)
+
+    def _found(self) -> tuple[Model | None, str]:
+        """A loaded model, or that of a stored artifact, and where it is from."""
+        from max._mlir_context import ensure_default_mlir_context
+
+        shared = memo.get(_place(self.entry, self.caching))
+        model = _load(self.entry) if self.caching else shared
+        self.clock.lap("load")
+        if model is None:
+            return None, ""
+        if environment.verbose():
+            with ensure_default_mlir_context():
+                _show(_built(self.trace)[0])
+        return model, "loaded" if shared is None else "shared"
+
+    def _made(self) -> Model:
+        """Compile the trace, here or in a process of its own, and store the artifact."""
+        from torch_max_backend.compile.module import (
+            compile_module,
+            load_models,
+            load_serialized,
+            serialized,
+        )
+        from torch_max_backend.compile.session import compile_place
         from torch_max_backend.compile.worker import compile_elsewhere
 
-        artifact = compile_elsewhere(module, libraries, what)
-        clock.lap("compile")
-        model = load_serialized(artifact)[0]
-    else:
-        compiled = compile_module(module, libraries, what)
-        clock.lap("compile")
-        model = load_models(compiled)[0]
-        artifact = serialized(compiled) if entry else b""
-    if entry:
-        store.put(entry, artifact, parts)
-    clock.lap("store")
-    return model
+        background = bool(self.options.background)
+        module, libraries = _built(self.trace)
+        if environment.verbose():
+            _show(module)
+        self.clock.lap("build")
+        count = self.operators
+        what = f"a graph of {count} operator{'s' * (count != 1)}"
+        with nullcontext(False) if background else compile_place() as here:
+            if here:
+                compiled = compile_module(module, libraries, what, count)
+            else:
+                artifact = compile_elsewhere(module, libraries, what, count, background=background)
+        self.clock.lap("compile")
+        model = load_models(compiled)[0] if here else load_serialized(artifact)[0]
+        self.clock.lap("load")
+        if self.caching:
+            store.put(self.entry, serialized(compiled) if here else artifact, self.parts)
+            self.clock.lap("store")
+        return model
+
+    def _executable(self, model: Model, origin: str) -> Function:
+        record = self.record
+        if environment.profile():
+            record = record or profile.start(self.clock, origin, self.operators)
+            profile.tell(record)
+        place, trace = _place(self.entry, self.caching), self.trace
+        return executable(place, model, trace.signature, self.constants, self.static, record)
 
 
 def _built(trace: Trace) -> tuple[Module, list[Path]]:
@@ -182,33 +232,53 @@ def load_graph(
     static: Collection[int],
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it."""
-    clock = _Clock()
-    with _disable_current_modes():
+    clock, place = profile.Clock(), _place(entry, True)
+    with _disable_current_modes(), memo.alone(place):
+        clock.restart()
+        shared = memo.get(place)
         model = _load(entry)
         if model is None:
             return None
         clock.lap("load")
+        record = None
         if environment.profile():
-            say(f"torch_max_backend: loaded a graph: {clock}")
-        return executable(model, signature, constants, static)
+            record = profile.start(clock, "loaded" if shared is None else "shared")
+            profile.tell(record)
+        return executable(place, model, signature, constants, static, record)
 
 
 def executable(
+    place: str,
     model: Model,
     signature: Signature,
     constants: Mapping[str, torch.Tensor],
     static: Collection[int],
+    record: profile.Graph | None = None,
 ) -> Function:
-    """The function that runs a loaded model, timed if the environment asks for it."""
+    """The function that runs a loaded model, which equal graphs will find.
+
+    Args:
+        place: Under which the memo keeps the model.
+        model: The loaded model.
+        signature: How it is called.
+        constants: Tensors of the traced graph that are inputs of the model.
+        static: Positions of arguments whose memory rarely changes.
+        record: Is told of each call; ``None`` where calls are not timed.
+    """
     from torch_max_backend.runtime.executable import Executable
 
     function = Executable(model, signature, constants, static)
-    return _Profiled(function) if environment.profile() else function
+    memo.keep(place, model, function)
+    return function if record is None else profile.timed(record, function)
 
 
 def _load(entry: str) -> Model | None:
+    """The model of a key: the one that is loaded, or that of the stored artifact."""
     from torch_max_backend.compile.module import load_serialized
 
+    model = memo.get(_place(entry, True))
+    if model is not None:
+        return model
     artifact = store.get(entry)
     if artifact is None:
         return None
@@ -220,32 +290,7 @@ def _load(entry: str) -> Model | None:
         return None
 
 
-class _Clock:
-    """Wall time of consecutive stages, in seconds."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-        self._laps: list[tuple[str, float]] = []
-
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self._laps.append((stage, now - self._last))
-        self._last = now
-
-    def __str__(self) -> str:
-        return ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in self._laps)
-
-
-class _Profiled:
-    """An executable that prints how long each call took."""
-
-    _boxed_call = True
-
-    def __init__(self, function: Function) -> None:
-        self._function = function
-
-    def __call__(self, arguments: list[Any]) -> list[Any]:
-        start = time.perf_counter()
-        results = self._function(arguments)
-        say(f"torch_max_backend: call {(time.perf_counter() - start) * 1e3:.3f} ms")
-        return results
+def _place(entry: str, cached: bool) -> str:
+    """Under which the memo keeps a model: with the folder of its artifact, if it has one, so that
+    what is asked to be on disk is never answered by a model that is not."""
+    return f"{entry} {environment.cache_dir()}" if cached else entry

@@ -65,12 +65,6 @@ def _path(key: str) -> Path | None:
     return None if folder is None else folder / (key + SUFFIX)
 
 
-def has(key: str) -> bool:
-    """Whether there is an entry under a key, good or not."""
-    path = _path(key)
-    return path is not None and path.is_file()
-
-
 def get(key: str) -> bytes | None:
     """The artifact stored under a key, or ``None``."""
     path = _path(key)

@@ -13,14 +13,14 @@ log = get_logger("background")
 
 Function = Callable[[list[Any]], list[Any]]
 
-_THREAD = "torch_max_backend-compile"
+THREAD = "torch_max_backend-compile"
 # What the compiles that failed in this process said.
 failures: list[str] = []
 
 
 def wait_for_all() -> None:
     """Wait until no graph of this process is being compiled in the background."""
-    while running := [t for t in threading.enumerate() if t.name == _THREAD]:
+    while running := [t for t in threading.enumerate() if t.name == THREAD]:
         for thread in running:
             thread.join()
 
@@ -41,7 +41,7 @@ class Background:
         self._boxed_call = True
         self._serve: Function = eager
         self._done = threading.Event()
-        thread = threading.Thread(target=self._work, args=(compile,), name=_THREAD, daemon=True)
+        thread = threading.Thread(target=self._work, args=(compile,), name=THREAD, daemon=True)
         thread.start()
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
@@ -52,12 +52,8 @@ class Background:
         return self._done.wait(timeout)
 
     def _work(self, compile: Callable[[], Function]) -> None:
-        from max._mlir_context import ensure_default_mlir_context
-
         try:
-            # MLIR's context belongs to a thread.
-            with ensure_default_mlir_context():
-                self._serve = compile()
+            self._serve = compile()
         except Exception as e:
             if ending():
                 return  # nobody is served any more

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch_max_backend.compile.kernels import kernel_library_path
 from torch_max_backend.compile.progress import progress
-from torch_max_backend.compile.session import compile_lock, compile_slot, session
+from torch_max_backend.compile.session import build_lock, compile_slot, session
 from torch_max_backend.convert.bank import uses_bank
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.registry import registry
@@ -56,19 +56,27 @@ def build_module(traces: Sequence[Trace]) -> tuple[Module, list[Path]]:
 
     libraries = kernel_libraries(traces)
     module = Module()
-    with compile_lock:
+    with build_lock:
         for i, trace in enumerate(traces):
             build_graph(trace, f"g{i}", kernel_library(*libraries), module)
     return module, libraries
 
 
-def compile_module(module: Module, libraries: Sequence[Path], what: str) -> CompiledModel:
+def compile_module(
+    module: Module, libraries: Sequence[Path], what: str, operators: int | None = None
+) -> CompiledModel:
     """Compile a module.
+
+    Args:
+        module: The module.
+        libraries: The kernel libraries that it needs.
+        what: What it is, for messages.
+        operators: How many operators it has, for the progress line.
 
     Raises:
         CompilationError: MAX's compiler refused it; the message carries MAX's own.
     """
-    with compile_slot(), progress(what):
+    with compile_slot(), progress(what, operators):
         try:
             compiled = session().compile(module, custom_extensions=list(libraries))
             _return_memory()

@@ -26,7 +26,12 @@ _BYTES_PER_COMPILE = 2_500_000_000
 
 _session: InferenceSession | None = None
 _session_lock = threading.Lock()
+# MAX compiles one module at a time in a process.
 compile_lock = threading.RLock()
+# Graphs are built while another thread compiles, but one at a time: they share kernel libraries.
+build_lock = threading.RLock()
+# Whether this thread holds a compile slot.
+_mine = threading.local()
 
 
 def session() -> InferenceSession:
@@ -57,17 +62,42 @@ def compile_jobs() -> int:
 def compile_slot(lock: bool = True) -> Iterator[None]:
     """Hold one of the machine's compile slots (file locks, so a killed process frees its slot).
 
+    A thread that holds one already takes no second one.
+
     Args:
         lock: Hold the lock that serialises compiles inside this process as well; without it for a
             compile in another process.
     """
     with compile_lock if lock else nullcontext():
+        if getattr(_mine, "slot", False):
+            yield
+            return
         held = _acquire_slot()
+        _mine.slot = True
         try:
             yield
         finally:
+            _mine.slot = False
             if held is not None:
                 os.close(held)
+
+
+@contextmanager
+def compile_place() -> Iterator[bool]:
+    """Hold a compile slot; yields whether to compile in this process (True), or in one of its own
+    because another thread compiles here already."""
+    if compile_jobs() == 1:
+        with compile_slot():
+            yield True
+        return
+    with compile_slot(lock=False):
+        # Never waits for the lock: others wait for a slot while they hold it.
+        here = compile_lock.acquire(blocking=False)
+        try:
+            yield here
+        finally:
+            if here:
+                compile_lock.release()
 
 
 def _acquire_slot() -> int | None:

@@ -1,17 +1,22 @@
 """Compiling a module in a process of its own, so that this one goes on undisturbed.
 
-Run as ``python -m torch_max_backend.compile.worker MODULE ARTIFACT [LIBRARY ...]``: reads a MAX
-module as MLIR bytecode and writes its artifact (MEF). The process lends itself to nothing else, so
-its memory goes back to the system with it.
+Run as ``python -m torch_max_backend.compile.worker PARENT YIELDS MODULE ARTIFACT [LIBRARY ...]``:
+reads a MAX module as MLIR bytecode and writes its artifact (MEF). The process lends itself to
+nothing else, so its memory goes back to the system with it. It ends with the process that started
+it, however that ends.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,14 +28,34 @@ from torch_max_backend.errors import CompilationError
 if TYPE_CHECKING:
     from max.graph import Module
 
-# Lower than what serves meanwhile.
-_NICENESS = 10
+_PR_SET_PDEATHSIG = 1
 
 _running: set[subprocess.Popen[bytes]] = set()
+_lock = threading.Lock()
+_ending = False
 
 
-def compile_elsewhere(module: Module, libraries: Sequence[Path], what: str) -> bytes:
-    """The artifact of a module, compiled by a worker process of low priority.
+def ending() -> bool:
+    """Whether this process is about to end, so that what is being compiled is of no use."""
+    return _ending
+
+
+def compile_elsewhere(
+    module: Module,
+    libraries: Sequence[Path],
+    what: str,
+    operators: int | None = None,
+    *,
+    background: bool = True,
+) -> bytes:
+    """The artifact of a module, compiled by a worker process.
+
+    Args:
+        module: The module.
+        libraries: The kernel libraries that it needs.
+        what: What it is, for messages.
+        operators: How many operators it has, for the progress line.
+        background: The worker yields the processor to whatever else wants it.
 
     Raises:
         CompilationError: MAX's compiler refused it, or the worker died.
@@ -38,36 +63,80 @@ def compile_elsewhere(module: Module, libraries: Sequence[Path], what: str) -> b
     with tempfile.TemporaryDirectory(prefix="torch_max_backend-") as folder:
         source, target = Path(folder) / "module.mlirbc", Path(folder) / "artifact.mef"
         source.write_bytes(module.mlir_module.bytecode)
-        command = [sys.executable, "-m", __name__, str(source), str(target)]
-        command += [str(library) for library in libraries]
-        with compile_slot(lock=False), progress(what):
-            worker = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
-            _running.add(worker)
+        command = [sys.executable, "-m", __name__, str(os.getpid()), str(int(background))]
+        command += [str(source), str(target), *map(str, libraries)]
+        with compile_slot(lock=False), progress(what, operators):
+            worker = _start(command, what)
             try:
                 _, said = worker.communicate()
             finally:
-                _running.discard(worker)
+                with _lock:
+                    _running.discard(worker)
         if worker.returncode != 0:
             text = said.decode(errors="replace").strip()
             raise CompilationError(
                 f"MAX could not compile {what}.",
                 f"  The compiling process ended with {worker.returncode}: {text[-2000:]}",
+                "Set TORCH_MAX_BACKEND_VERBOSE=1 to see the graph. A process ended by -9 was "
+                "killed, mostly for want of memory: set TORCH_MAX_BACKEND_COMPILE_JOBS=1.",
             )
         return target.read_bytes()
+
+
+def _start(command: Sequence[str], what: str) -> subprocess.Popen[bytes]:
+    with _lock:
+        if _ending:
+            raise CompilationError(f"{what} is not compiled: this process is ending.")
+        worker = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        _running.add(worker)
+    return worker
 
 
 @atexit.register
 def _stop() -> None:
     """Nobody waits for these any more."""
-    for worker in list(_running):
-        worker.kill()
+    global _ending
+    with _lock:
+        _ending = True
+        for worker in _running:
+            worker.kill()
 
 
-def main(source: str, target: str, *libraries: str) -> None:
+def _in_child() -> None:
+    """A forked child has no workers; those of its parent are not its to end."""
+    global _lock
+    _lock = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _end_with(parent: int) -> None:
+    """Have the system kill this process when its parent's thread that waits for it ends."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it ended before
+
+
+def _yield_processor() -> None:
+    """Run only where nothing else wants to."""
+    os.nice(19)
+    if hasattr(os, "SCHED_IDLE"):
+        # nice alone leaves a process its share of the processor, and its time slices.
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def main(parent: str, yields: str, source: str, target: str, *libraries: str) -> None:
     """Compile the module in file ``source`` into file ``target``."""
-    os.nice(_NICENESS)
+    _end_with(int(parent))
+    if yields == "1":
+        _yield_processor()
     from max._core import Operation
     from max._mlir_context import default_mlir_context
     from max.graph import KernelLibrary, Module

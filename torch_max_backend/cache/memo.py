@@ -1,0 +1,67 @@
+"""Models that this process has loaded, by key, so that equal graphs load one artifact once.
+
+A model lives as long as something uses it: MAX's models take no weak references, so each is held
+by a small object that its users keep alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+if TYPE_CHECKING:
+    from max.engine import Model
+
+
+class _Held:
+    __slots__ = ("__weakref__", "model")
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+
+_held: WeakValueDictionary[str, _Held] = WeakValueDictionary()
+_by_user: WeakKeyDictionary[object, _Held] = WeakKeyDictionary()
+# A lock for each key that someone works on, and how many threads hold or await it.
+_busy: dict[str, tuple[threading.Lock, int]] = {}
+_guard = threading.Lock()
+
+
+def get(key: str) -> Model | None:
+    """The loaded model of a key, if something of this process still uses it."""
+    held = _held.get(key)
+    return None if held is None else held.model
+
+
+def keep(key: str, model: Model, user: object) -> None:
+    """Let ``get`` find a model for as long as ``user`` lives.
+
+    Args:
+        key: The key of the model's artifact.
+        model: The model.
+        user: What runs the model; it is hashed by identity and takes weak references.
+    """
+    with _guard:
+        held = _held.get(key)
+        if held is None or held.model is not model:
+            held = _held[key] = _Held(model)
+        _by_user[user] = held
+
+
+@contextmanager
+def alone(key: str) -> Iterator[None]:
+    """In the body, no other thread of this process works on the same key."""
+    with _guard:
+        lock, count = _busy.get(key) or (threading.Lock(), 0)
+        _busy[key] = (lock, count + 1)
+    try:
+        with lock:
+            yield
+    finally:
+        with _guard:
+            lock, count = _busy.pop(key)
+            if count > 1:
+                _busy[key] = (lock, count - 1)
