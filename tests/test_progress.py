@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 import time
 
 import pytest
@@ -78,3 +79,52 @@ def test_a_failing_compile_ends_the_line(quick: None, monkeypatch: pytest.Monkey
     before = stream.getvalue()
     time.sleep(0.2)
     assert stream.getvalue() == before
+
+
+def test_compiles_at_once_share_the_line(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    def compile(operators: int, seconds: float) -> None:
+        with progress(f"a graph of {operators} operators", operators):
+            time.sleep(seconds)
+
+    work = [(400, 1.2), (9, 0.6), (3, 0.6)]
+    threads = [threading.Thread(target=compile, args=w) for w in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    text = stream.getvalue()
+    assert "compiling 3 graphs (412 operators), " in text
+    # The last one goes on alone.
+    assert "compiling a graph of 400 operators, " in text[text.index("compiled a graph of 9 ") :]
+    for operators, _ in work:
+        assert text.count(f"compiled a graph of {operators} operators in ") == 1
+    # Whole messages only, and nothing of a longer one is left behind a shorter one.
+    messages = [m for line in text.split("\n") for m in line.split("\r") if m]
+    assert all(m.startswith("torch_max_backend: compil") for m in messages)
+    assert all(m.rstrip().endswith((" s so far", " s")) for m in messages)
+    shown = ""
+    for message in text.rstrip("\n").split("\n")[-1].split("\r"):
+        assert len(message) >= len(shown.rstrip()) or not message
+        shown = message or shown
+
+
+def test_unknown_counts_are_left_out(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress("12 programs"), progress("a graph of 3 operators", 3):
+        time.sleep(0.4)
+    assert "compiling 2 graphs, " in stream.getvalue()
+
+
+def test_a_compile_too_short_to_be_told_of_leaves_no_text(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress("a short one", 1):
+        time.sleep(0.02)
+    time.sleep(0.2)
+    assert stream.getvalue() == ""

@@ -1,0 +1,186 @@
+"""Equal graphs of one process: one compile, one model, each with its own arguments."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.groups import compile_group
+from tests.tracing import traced
+
+
+class Stand:
+    """A stand-in for the compiler: each model doubles its first input."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.fails = 0
+        self.started = threading.Event()
+
+    def make(self, job: Any) -> Any:
+        from max.driver import Buffer
+
+        self.made.append(job.entry)
+        self.started.set()
+        time.sleep(0.3)
+        if self.fails:
+            self.fails -= 1
+            raise ValueError("not this time")
+
+        def double(buffers: list[Any]) -> list[Any]:
+            return [Buffer.from_dlpack(torch.from_dlpack(buffers[0]) * 2)]
+
+        return SimpleNamespace(_execute_device_tensors=double)
+
+
+@pytest.fixture
+def stand(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
+    stand = Stand()
+    monkeypatch.setattr("torch_max_backend.pipeline._Job._made", lambda job: stand.make(job))
+    return stand
+
+
+def _compile(size: int, **options: bool) -> Callable[[list[Any]], list[Any]]:
+    from torch_max_backend.options import Options
+    from torch_max_backend.pipeline import compile_graph
+
+    with _tracing:
+        module = traced(lambda x: x + x, torch.ones(size))
+    return compile_graph(module, (), Options(**options)).function
+
+
+# Dynamo's reset is for the whole process.
+_tracing = threading.Lock()
+
+
+@pytest.mark.xdist_group("compile-0")
+@pytest.mark.parametrize("cache", [True, False])
+def test_equal_graphs_share_a_model(stand: Stand, cache: bool) -> None:
+    functions = [_compile(11, cache=cache) for _ in range(6)]
+    assert len(stand.made) == 1
+    assert len(set(map(id, functions))) == 6
+    for i, function in enumerate(functions):
+        assert function([torch.full((11,), float(i))])[0].tolist() == [2.0 * i] * 11
+    _other = _compile(12, cache=cache)
+    assert len(set(stand.made)) == 2
+
+
+@pytest.mark.xdist_group("compile-0")
+def test_a_model_that_nobody_uses_is_freed(stand: Stand) -> None:
+    function = _compile(13, cache=False)
+    del function
+    gc.collect()
+    function = _compile(13, cache=False)
+    assert len(stand.made) == 2
+    assert function([torch.ones(13)])[0].tolist() == [2.0] * 13
+
+
+@pytest.mark.xdist_group("compile-0")
+def test_what_must_be_on_disk_is_not_answered_by_what_is_not(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = [_compile(14, cache=False), _compile(14, cache=True)]
+    monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(tmp_path / "another"))
+    functions.append(_compile(14, cache=True))
+    assert len(stand.made) == 3
+    assert len(set(stand.made)) == 1
+
+
+@pytest.mark.xdist_group("compile-0")
+@pytest.mark.parametrize("background", [False, True])
+def test_threads_with_equal_graphs_wait_for_the_first(stand: Stand, background: bool) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(_compile, 15, cache=False, background=background) for _ in range(4)]
+        functions = [m.result(60) for m in made]
+    for function in functions:
+        if background:
+            assert function.wait(60)  # type: ignore[attr-defined]
+        assert function([torch.ones(15)])[0].tolist() == [2.0] * 15
+    assert len(stand.made) == 1
+
+
+@pytest.mark.xdist_group("compile-0")
+def test_if_the_first_fails_the_next_one_tries(stand: Stand) -> None:
+    stand.fails = 1
+    with ThreadPoolExecutor(3) as pool:
+        made = [pool.submit(_compile, 16, cache=False) for _ in range(3)]
+        errors = [m.exception(60) for m in made]
+    assert [type(e) for e in errors if e is not None] == [ValueError]
+    assert len(stand.made) == 2
+
+
+class Block(torch.nn.Module):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+        self.norm = torch.nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = torch.softmax(x @ x.transpose(-1, -2), -1) @ x
+        return self.norm(x + self.second(torch.nn.functional.gelu(self.first(mixed))))
+
+
+@compile_group("parallel", weight=2)
+def test_threads_compile_at_once_and_share_models(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_max_backend import max_backend
+    from torch_max_backend.compile import module, worker
+
+    monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "2")
+    where: list[str] = []
+    elsewhere, here = worker.compile_elsewhere, module.compile_module
+    both = threading.Barrier(2, timeout=300)
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            where.append(name)
+            both.wait()  # each waits until the other is at it
+            return function(*args, **kwargs)
+
+        return compile
+
+    monkeypatch.setattr(worker, "compile_elsewhere", counted("elsewhere", elsewhere))
+    monkeypatch.setattr(module, "compile_module", counted("here", here))
+    blocks = [Block(seed).eval() for seed in range(3)]
+    compiled = [torch.compile(b, backend=max_backend, dynamic=True) for b in blocks]
+    other = torch.compile(lambda x: torch.sin(x).cumsum(-1), backend=max_backend)
+
+    @torch.no_grad()
+    def first(function: Callable[..., Any]) -> Tensor:
+        return function(torch.ones(2, 5, 8))
+
+    with ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(first, f) for f in (compiled[0], other)]
+        results = [m.result(600) for m in made]
+    assert sorted(where) == ["elsewhere", "here"]
+    torch.testing.assert_close(results[0], first(blocks[0]))
+    torch.testing.assert_close(results[1], torch.ones(2, 5, 8).sin().cumsum(-1))
+
+    for function in compiled[1:]:
+        first(function)
+    assert len(where) == 2
+
+    @torch.no_grad()
+    def call(thread: int) -> None:
+        random = torch.Generator().manual_seed(thread)
+        for i in range(150):
+            block = (thread + i) % 3
+            x = torch.randn(1 + i % 3, 2 + (7 * thread + i) % 23, 8, generator=random)
+            torch.testing.assert_close(compiled[block](x), blocks[block](x))
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(call, thread) for thread in range(4)]:
+            done.result(600)
+    assert len(where) == 2
