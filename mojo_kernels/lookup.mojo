@@ -1,4 +1,4 @@
-"""Lookup of rows by index."""
+"""Lookup of rows by index, and indices that are in range."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.algorithm import sync_parallelize
@@ -54,3 +54,30 @@ struct Lookup:
                     j += 1
 
         sync_parallelize(work, tasks)
+
+
+@register("tmb_checked")
+struct Checked:
+    """Indices into a dimension of `size` as they are, if they are in range;
+    negative ones count from its end if `wrap`. Any other raises."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=1, ...],
+        index: InputTensor[dtype=dtype, rank=1, ...],
+        size: Int64,
+        wrap: Int64,
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "a GPU cannot raise"
+        var ip = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var end = Int(size)
+        var start = -end if wrap != 0 else 0
+        for i in range(index.dim_size[0]()):
+            var at = Int(ip[unsafe_offset=i])
+            if at < start or at >= end:
+                raise Error("index ", at, " is out of bounds for a dimension of size ", end)
+            op[unsafe_offset=i] = Scalar[dtype](at + end if at < 0 else at)

@@ -16,6 +16,7 @@ import torch
 from torch._functorch._aot_autograd.autograd_cache import FXGraphCacheMiss
 from torch._inductor.output_code import OutputCode
 
+from torch_max_backend.cache import autograd_key
 from torch_max_backend.cache.key import (
     environment_components,
     function_digest,
@@ -79,12 +80,13 @@ def tag(options: Options) -> str:
         function: Callable[..., Any] = registry[op].function
         if not (function.__module__ or "").startswith("torch_max_backend."):
             parts.append(f"{op}={function_digest(function)}")
-    return "torch_max_backend:" + hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return autograd_key.MARK + hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @contextmanager
 def autograd_cache(enabled: bool, options: Options) -> Iterator[None]:
     """In the body, AOTAutograd caches what is compiled under keys of our own, or nothing."""
+    autograd_key.install()
     config = torch._functorch.config
     wanted = enabled and config.enable_autograd_cache
     tagged = torch.compiler.config.cache_key_tag + tag(options) if wanted else ""

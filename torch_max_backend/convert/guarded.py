@@ -1,4 +1,4 @@
-"""A graph that keeps MAX from fusing what it computes wrongly when fused (MAX 26.7).
+"""A graph that keeps MAX from fusing what it computes wrongly when fused, and from folding (26.7).
 
 **Views that split vectors.** What follows a kernel (matmul, gather, layer_norm, a reduction) is
 fused into the loop that writes the kernel's result, vector by vector along the kernel's own last
@@ -10,6 +10,10 @@ wrong numbers, or a read beyond its end.
 + columns``) and is then broadcast again is read at its first element everywhere.
 
 Such a value goes through a sequence of its own, which nothing is fused through; it copies nothing.
+
+**Constants.** What can be computed from constants alone MAX computes while it compiles, in a second
+module whose compile costs as much as the graph's own. So one constant of each such operation goes
+through a sequence too.
 """
 
 from __future__ import annotations
@@ -28,9 +32,13 @@ from max.graph import (
     SymbolicDim,
     TensorType,
     TensorValue,
+    Value,
     ops,
 )
 from max.graph.type import _ChainType
+from max.mlir.dialects import mo as mo_functions
+from max.mlir.dialects import rmo as rmo_functions
+from torch.utils._pytree import tree_leaves, tree_map
 
 # No kernel's vector is wider: AVX-512's registers; a GPU's loads are of 16 bytes.
 _VECTOR_BYTES = 64
@@ -54,6 +62,13 @@ _BROADCASTING = frozenset(
 _OPERANDS = frozenset({"input_x", "input_y"})
 _SYMBOLIC = (SymbolicDim, AlgebraicDim)
 _CONVOLUTIONS = frozenset({"ConvOp", "MoConvOp", "ConvTransposeOp", "MoConvTransposeOp"})
+# The public operations that MAX adds by function instead of by type.
+_UNTYPED = (mo_functions.custom, rmo_functions.concat)
+# MAX makes these of constants without compiling anything.
+_FREE = frozenset(
+    {"Constant", "ConstantExternal", "Reshape", "StaticReshape", "BroadcastTo", "Rebind",
+     "RebindTensorShape", "Sequence", "Call", "Output", "Yield"}
+)  # fmt: skip
 _MATERIAL = _CONVOLUTIONS | {"Block", "SequenceOp", "ConstantOp", "ConstantExternalOp", "CustomOp"}
 
 
@@ -80,7 +95,28 @@ class GuardedGraph(Graph):
             shape = _broadcast([kwargs[n].shape for n in names])
             for name in names:
                 kwargs[name] = self._settled(kwargs[name], shape)
+        if _stem(op_type) not in _FREE:
+            args, kwargs = self._unfolded(args, kwargs)
         return super()._add_op_generated(op_type, *args, **kwargs)
+
+    def _add_op_get_op_with_results(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        if op in _UNTYPED:
+            args, kwargs = self._unfolded(args, kwargs)
+        return super()._add_op_get_op_with_results(op, *args, **kwargs)
+
+    def _unfolded(self, args: Any, kwargs: Any) -> Any:
+        """The operands of an operation, not all of them constants."""
+        values = [v for v in tree_leaves((args, kwargs)) if isinstance(v, Value)]
+        if not values or not all(self._is_constant(v) for v in values):
+            return args, kwargs
+        first = next((v for v in values if v.rank), values[0])
+        apart = self._kept_apart(first, Shape(first.shape))
+        return tree_map(lambda v: apart if v is first else v, (args, kwargs))
+
+    def _is_constant(self, value: Value) -> bool:
+        if not isinstance(value, TensorValue):
+            return False
+        return self._known("_constants", value, _is_constant)
 
     def _kept_apart(self, value: TensorValue, shape: Shape) -> TensorValue:
         """``value`` in a shape of as many elements, behind what nothing is fused through."""
@@ -169,6 +205,11 @@ def _is_outer(value: Any, sources: Sequence[Any], verdicts: Sequence[bool]) -> b
         return False
     # One value everywhere is right wherever it is read.
     return any(verdicts) or any(d != 1 for s in sources if not _is_uniform(s) for d in _shape(s))
+
+
+def _is_constant(value: Any, sources: Sequence[Any], verdicts: Sequence[bool]) -> bool:
+    """Whether nothing but constants decides the value."""
+    return all(verdicts) if sources else type(value.owner).__name__ == "ConstantOp"
 
 
 def _is_uniform(value: Any) -> bool:

@@ -46,7 +46,7 @@ def embedding(
     return ops.reshape(rows.tensor, [*indices.shape, width])
 
 
-@map_to(aten.embedding_dense_backward.default)
+@map_to(aten.embedding_dense_backward.default, kernels=True)
 def embedding_dense_backward(
     grad_output: TensorValue,
     indices: TensorValue,

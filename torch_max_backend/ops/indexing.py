@@ -36,7 +36,9 @@ def _no_masks(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Refusal
     return None
 
 
-@map_to(aten.index.Tensor, aten._unsafe_index.Tensor, supports=_no_masks, native16=True)
+@map_to(
+    aten.index.Tensor, aten._unsafe_index.Tensor, supports=_no_masks, native16=True, kernels=True
+)
 def index(self: TensorValue, indices: list[TensorValue | None]) -> TensorValue:
     """index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"""
     dims = [i for i, index in enumerate(indices) if index is not None]
@@ -78,7 +80,7 @@ def _mask_axis(rank: int, dim: int, mask_rank: int, values_rank: int) -> int | N
     return values_rank - behind - 1 if values_rank > behind else None
 
 
-@map_to(aten.index_put.default, aten._unsafe_index_put.default, supports=_assignable)
+@map_to(aten.index_put.default, aten._unsafe_index_put.default, supports=_assignable, kernels=True)
 def index_put(
     self: TensorValue,
     indices: list[TensorValue | None],

@@ -11,6 +11,7 @@ from max.graph import DeviceRef, Dim, StaticDim, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node
 from torch_max_backend.graph.shapes import hint
+from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.promotion import constant, full
 
 # Elements of a range to hold as a constant.
@@ -139,18 +140,20 @@ def spread(value: TensorValue, shape: Sequence[Size]) -> TensorValue:
 def checked(index: TensorValue, size: Size, *, wrap: bool) -> TensorValue:
     """Indices into a dimension of ``size``, non-negative and in range, as int64.
 
-    On CPU an index out of range raises when the model runs: MAX's gather checks its indices there
-    (its scatters and gather_nd do not, they touch foreign memory), so the indices are gathered
-    from the positions that exist. On a GPU nothing can raise; indices are clamped, so that memory
-    outside the tensor is never touched.
+    On CPU an index out of range raises when the model runs. On a GPU nothing can raise; indices are
+    clamped, so that memory outside the tensor is never touched.
 
     Args:
         wrap: Negative indices count from the end; otherwise they are out of range.
     """
     index = index if index.dtype == DType.int64 else ops.cast(index, DType.int64)
     if index.device.is_cpu():
-        index = index if wrap else non_negative(index)
-        return _gathered(iota(size, index.device), index, 0)
+        count = product(index.shape)
+        flat = ops.reshape(index, [count])
+        found = ops.custom(
+            "tmb_checked", index.device, [flat, scalar(size), number(wrap)], [flat.type]
+        )
+        return ops.reshape(found[0].tensor, index.shape)
     last = on_device(size, index.device) - 1
     zero = constant(0, DType.int64, index.device)
     if wrap:
