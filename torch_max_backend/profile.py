@@ -92,6 +92,12 @@ def start(clock: Clock, origin: str, operators: int | None = None) -> Graph:
     return graph
 
 
+def graphs() -> list[Graph]:
+    """The graphs of the process so far, in order."""
+    with _lock:
+        return list(_graphs)
+
+
 def tell(graph: Graph) -> None:
     """Print a line on what making a graph ready took."""
     say(f"torch_max_backend: graph {graph.number} {graph.origin}: {graph.clock}")
@@ -157,15 +163,14 @@ def counted(graph: Graph, eager: Function) -> Function:
 
 def table() -> str:
     """The graphs so far: what they are, seconds by stage, and milliseconds of their calls."""
-    with _lock:
-        graphs = list(_graphs)
-    served = any(g.eager for g in graphs)
+    known = graphs()
+    served = any(g.eager for g in known)
     rows = [["graph", "operators", "origin", *STAGES, *_CALLS, *(["eager"] if served else [])]]
-    for g in graphs:
+    for g in known:
         operators = "-" if g.operators is None else str(g.operators)
         rows.append([str(g.number), operators, g.origin, *_figures([g], served)])
-    operators = str(sum(g.operators or 0 for g in graphs))
-    rows.append(["total", operators, "", *_figures(graphs, served)])
+    operators = str(sum(g.operators or 0 for g in known))
+    rows.append(["total", operators, "", *_figures(known, served)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

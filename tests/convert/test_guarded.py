@@ -169,3 +169,29 @@ def test_rows_are_whole_if_vectors_divide_them(dtype: str, old: int, new: int, w
         value = graph.inputs[0].tensor
         assert rows_stay_whole(value, [Dim(7), Dim(new)]) is whole
         graph.output(value)
+
+
+def test_nothing_is_left_for_max_to_fold() -> None:
+    """MAX would compile a second module to compute it."""
+    from max.dtype import DType
+    from max.graph import DeviceRef, Module, TensorType, ops
+
+    from torch_max_backend.compile.module import kernel_library
+    from torch_max_backend.convert.guarded import GuardedGraph
+
+    cpu = DeviceRef.CPU()
+    kind = TensorType(DType.int64, [3], cpu)
+    graph = GuardedGraph(
+        "g", input_types=[kind], module=Module(), kernel_library=kernel_library()
+    )
+    with graph:
+        (given,) = (v.tensor for v in graph.inputs)
+        three = ops.constant([1, 2, 3], DType.int64, cpu)
+        spread = ops.broadcast_to(ops.reshape(three, [3, 1]), [3, 3])
+        graph.output(ops.concat([given, three]), given * three, spread)
+        before = str(graph._mlir_op).count("mo.sequence")
+        ops.concat([three, three])
+        ops.gather(three, ops.reshape(three, [3]), 0)
+        ops.cast(three, DType.float32) + 1
+        after = str(graph._mlir_op).count("mo.sequence")
+    assert (before, after) == (0, 3)
