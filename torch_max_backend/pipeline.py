@@ -67,8 +67,11 @@ def compile_graph(module: GraphModule, static: Collection[int], options: Options
         ConversionError: A lowering failed.
         CompilationError: MAX could not compile the graph.
     """
+    from max._mlir_context import ensure_default_mlir_context
+
     # AOTAutograd compiles under its fake tensor mode; the graph's constants are real.
-    with _disable_current_modes():
+    # MLIR's context belongs to a thread, and torch.compile runs in any.
+    with _disable_current_modes(), ensure_default_mlir_context():
         return _compile_graph(module, static, options)
 
 
@@ -151,28 +154,27 @@ class _Job:
         """The function, from the process, the disk or the compiler."""
         from max._mlir_context import ensure_default_mlir_context
 
-        # A thread that comes second waits for the model of the first one.
-        with _disable_current_modes(), memo.alone(_place(self.entry, self.caching)):
+        with (
+            _disable_current_modes(),
+            ensure_default_mlir_context(),
+            # A thread that comes second waits for the model of the first one.
+            memo.alone(_place(self.entry, self.caching)),
+        ):
             self.clock.restart()
             model, origin = self._found()
             if model is None:
-                # MLIR's context belongs to a thread, and torch.compile runs in any.
-                with ensure_default_mlir_context():
-                    model, origin = self._made(), "compiled"
+                model, origin = self._made(), "compiled"
             return self._executable(model, origin)
 
     def _found(self) -> tuple[Model | None, str]:
         """A loaded model, or that of a stored artifact, and where it is from."""
-        from max._mlir_context import ensure_default_mlir_context
-
         shared = memo.get(_place(self.entry, self.caching))
         model = _load(self.entry) if self.caching else shared
         self.clock.lap("load")
         if model is None:
             return None, ""
         if environment.verbose():
-            with ensure_default_mlir_context():
-                _show(_built(self.trace)[0])
+            _show(_built(self.trace)[0])
         return model, "loaded" if shared is None else "shared"
 
     def _made(self) -> Model:

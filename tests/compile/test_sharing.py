@@ -119,6 +119,21 @@ def test_if_the_first_fails_the_next_one_tries(stand: Stand) -> None:
     assert len(stand.made) == 2
 
 
+class AtFirstCall:
+    """``compile_graph``, put off: Dynamo lets one thread at a time into a backend."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, module: Any, static: Any, options: Any) -> Any:
+        from torch_max_backend.backend import _Lazy
+        from torch_max_backend.pipeline import compile_graph
+
+        self.graphs += 1
+        made = _Lazy(lambda: compile_graph(module, static, options).function)
+        return SimpleNamespace(function=made)
+
+
 class Block(torch.nn.Module):
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -141,7 +156,7 @@ def test_threads_compile_at_once_and_share_models(
     monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "2")
     where: list[str] = []
     elsewhere, here = worker.compile_elsewhere, module.compile_module
-    both = threading.Barrier(2, timeout=300)
+    both = threading.Barrier(2, timeout=60)
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def compile(*args: Any, **kwargs: Any) -> Any:
@@ -153,9 +168,14 @@ def test_threads_compile_at_once_and_share_models(
 
     monkeypatch.setattr(worker, "compile_elsewhere", counted("elsewhere", elsewhere))
     monkeypatch.setattr(module, "compile_module", counted("here", here))
+    late = AtFirstCall()
+    monkeypatch.setattr("torch_max_backend.backend.compile_graph", late)
+    options = {"cache": False}
     blocks = [Block(seed).eval() for seed in range(3)]
-    compiled = [torch.compile(b, backend=max_backend, dynamic=True) for b in blocks]
-    other = torch.compile(lambda x: torch.sin(x).cumsum(-1), backend=max_backend)
+    # Code of its own each: Dynamo would find the graph of a block for another one itself.
+    calls = [lambda x: blocks[0](x), lambda x: blocks[1](x), lambda x: blocks[2](x)]
+    compiled = [torch.compile(c, backend=max_backend, dynamic=True, options=options) for c in calls]
+    other = torch.compile(lambda x: torch.sin(x).cumsum(-1), backend=max_backend, options=options)
 
     @torch.no_grad()
     def first(function: Callable[..., Any]) -> Tensor:
@@ -170,6 +190,7 @@ def test_threads_compile_at_once_and_share_models(
 
     for function in compiled[1:]:
         first(function)
+    assert late.graphs == 4
     assert len(where) == 2
 
     @torch.no_grad()
@@ -177,7 +198,7 @@ def test_threads_compile_at_once_and_share_models(
         random = torch.Generator().manual_seed(thread)
         for i in range(150):
             block = (thread + i) % 3
-            x = torch.randn(1 + i % 3, 2 + (7 * thread + i) % 23, 8, generator=random)
+            x = torch.randn(2 + i % 3, 2 + (7 * thread + i) % 23, 8, generator=random)
             torch.testing.assert_close(compiled[block](x), blocks[block](x))
 
     with ThreadPoolExecutor(4) as pool:
