@@ -57,7 +57,7 @@ def _computed(
     module: GraphModule, node: Node, known: dict[Node, torch.Tensor]
 ) -> torch.Tensor | None:
     """The value of a node, if it is a tensor that nothing can change."""
-    if not _is_fixed(node.meta.get("val")):
+    if any(n not in known for n in node.all_input_nodes) or not _is_fixed(node.meta.get("val")):
         return None
     if node.op == "get_attr":
         return attribute(module, str(node.target))
@@ -65,9 +65,6 @@ def _computed(
         return None
     op = node.target
     if op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags:
-        return None
-    operands = pytree.tree_leaves((node.args, dict(node.kwargs)))
-    if any(isinstance(v, Node) and v not in known for v in operands):
         return None
 
     def real(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils import _pytree as pytree
+from torch.fx.node import map_arg
 
 from torch_max_backend.graph.shapes import is_scalar_node
 
@@ -177,8 +177,9 @@ def _wiring(part: Sequence[Node]) -> tuple[tuple[Any, ...], list[Node]]:
 
 
 def _operands(node: Node) -> list[Node]:
-    leaves = pytree.tree_leaves((node.args, dict(node.kwargs)))
-    return [v for v in leaves if isinstance(v, Node) and not is_scalar_node(v)]
+    found: list[Node] = []
+    map_arg((node.args, node.kwargs), found.append)
+    return [n for n in found if not is_scalar_node(n)]
 
 
 def _kind(node: Node) -> str | None:

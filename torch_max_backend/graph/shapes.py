@@ -54,6 +54,8 @@ class Symbols:
 
     def text(self, value: Any) -> str:
         """A Python expression over canonical names; ``evaluator`` makes a function of it."""
+        if type(value) is int:
+            return str(value)
         return PythonPrinter().doprint(self.canonical(value))
 
     def dim(self, value: Any) -> int | Dim:
