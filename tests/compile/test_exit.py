@@ -28,6 +28,27 @@ while not worker._running:
 print(next(iter(worker._running)).pid, flush=True)
 """
 
+_BUILDING = """
+import atexit, threading, time
+
+def left():
+    print([t.name for t in threading.enumerate() if t.name == THREAD], flush=True)
+
+atexit.register(left)  # before the package's own, so it runs after them
+from torch_max_backend.compile.background import THREAD, Background
+
+started = threading.Event()
+
+def build():
+    started.set()
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+function = Background(lambda a: a, build)
+started.wait()
+"""
+
 _PARENT = """
 import subprocess, sys, time
 child = [sys.executable, "-c", sys.argv[1]]
@@ -85,6 +106,15 @@ def test_a_process_that_ends_kills_its_workers(tmp_path: Path) -> None:
     assert _ends(worker)
     assert "failed" not in said  # nobody is served any more
     assert [p.name for p in tmp_path.glob("torch_max_backend-*/module.mlirbc")] == []
+
+
+def test_no_thread_builds_on_while_the_interpreter_goes() -> None:
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", _BUILDING], capture_output=True, text=True, timeout=100
+    )
+    assert time.monotonic() - begin < 60
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
 @linux

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from torch_max_backend.compile.worker import ending
+from torch_max_backend.compile.worker import end_workers, ending
 from torch_max_backend.log import get_logger
 
 log = get_logger("background")
@@ -20,9 +23,33 @@ failures: list[str] = []
 
 def wait_for_all() -> None:
     """Wait until no graph of this process is being compiled in the background."""
-    while running := [t for t in threading.enumerate() if t.name == THREAD]:
+    while running := _threads():
         for thread in running:
             thread.join()
+
+
+def _threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == THREAD]
+
+
+# Longer than any call into MAX that such a thread makes, but for a compile, which is elsewhere.
+_LONGEST_END = 2.0
+
+
+@atexit.register
+def _end() -> None:
+    """End the compiles of this process. A thread that is still inside MAX when the interpreter goes
+    is torn out of C++ code, which aborts the process."""
+    end_workers()
+    until = time.monotonic() + _LONGEST_END
+    running = _threads()
+    for thread in running:
+        # Takes effect when the thread next runs Python code.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+        )
+    for thread in running:
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 class Background:

@@ -95,8 +95,8 @@ def _start(command: Sequence[str], what: str) -> subprocess.Popen[bytes]:
 
 
 @atexit.register
-def _stop() -> None:
-    """Nobody waits for these any more."""
+def end_workers() -> None:
+    """Kill the workers and start no further ones: nobody waits for them any more."""
     global _ending
     with _lock:
         _ending = True
