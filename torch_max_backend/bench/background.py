@@ -4,9 +4,9 @@ Run as ``python -m torch_max_backend.bench.background MODEL [SECONDS]``, with an
 (``TORCH_MAX_BACKEND_CACHE_DIR``, ``MODULAR_CACHE_DIR``) or the compile is over too soon. Calls the
 eager model for SECONDS (20) before, as long as the compile lasts, and for SECONDS after; prints one
 line of JSON: median milliseconds and the number of calls in each of the three, the ratio
-``during_over_before``, and how long the compile took (null: longer than eight times SECONDS; what
-is after is then still during). ``served_ms`` is the median of the compiled
-function's calls meanwhile, which eager PyTorch answers too, but from the traced graph.
+``during_over_before``, and how long the compile took (null: longer than eight times SECONDS; then
+"after" is not after it). ``served_ms`` is the median of the compiled function's calls meanwhile,
+which eager PyTorch answers too, but from the traced graph.
 """
 
 from __future__ import annotations
