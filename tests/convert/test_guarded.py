@@ -181,9 +181,7 @@ def test_nothing_is_left_for_max_to_fold() -> None:
 
     cpu = DeviceRef.CPU()
     kind = TensorType(DType.int64, [3], cpu)
-    graph = GuardedGraph(
-        "g", input_types=[kind], module=Module(), kernel_library=kernel_library()
-    )
+    graph = GuardedGraph("g", input_types=[kind], module=Module(), kernel_library=kernel_library())
     with graph:
         (given,) = (v.tensor for v in graph.inputs)
         three = ops.constant([1, 2, 3], DType.int64, cpu)
