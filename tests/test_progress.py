@@ -94,7 +94,7 @@ def test_compiles_at_once_share_the_line(quick: None, monkeypatch: pytest.Monkey
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(1200)
     text = stream.getvalue()
     assert "compiling 3 graphs (412 operators), " in text
     # The last one goes on alone.

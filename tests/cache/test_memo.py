@@ -81,7 +81,7 @@ def test_threads_work_on_a_key_one_at_a_time() -> None:
 
 
 def test_different_keys_do_not_wait_for_each_other() -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=600)
 
     def work(key: str) -> None:
         with memo.alone(key):

@@ -346,7 +346,7 @@ def test_concurrent_writers_leave_a_whole_entry(folder: Path) -> None:
         subprocess.Popen([*command, mark], stderr=subprocess.PIPE, text=True) for mark in "ab"
     ]
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate(timeout=600)
         assert writer.returncode == 0, errors
         assert "ignored" not in errors, errors
     assert store.get("shared") in (b"a" * 20000, b"b" * 20000)

@@ -122,7 +122,7 @@ def test_graphs_of_the_background_are_waited_for(background: Any) -> None:
     running = threading.Event()
 
     def compile() -> Any:
-        running.wait(60)
+        running.wait(600)
         store.put("late", b"artifact", {})
         return lambda arguments: arguments
 

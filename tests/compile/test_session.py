@@ -36,20 +36,20 @@ class Compile(threading.Thread):
     def run(self) -> None:
         with session.compile_place() as self.here:
             self.placed.set()
-            self.end.wait(60)
+            self.end.wait(600)
 
     def finish(self) -> None:
         self.end.set()
-        self.join(60)
+        self.join(1200)
         assert not self.is_alive()
 
 
 def test_the_first_compiles_here_and_others_elsewhere(slots: Callable[[int], None]) -> None:
     slots(3)
     first = Compile()
-    assert first.placed.wait(30)
+    assert first.placed.wait(600)
     others = [Compile(), Compile()]
-    assert all(o.placed.wait(30) for o in others)
+    assert all(o.placed.wait(600) for o in others)
     assert first.here is True
     assert [o.here for o in others] == [False, False]
     # No slot is left.
@@ -57,7 +57,7 @@ def test_the_first_compiles_here_and_others_elsewhere(slots: Callable[[int], Non
     assert not late.placed.wait(0.5)
     first.finish()
     # The lock came free with the slot.
-    assert late.placed.wait(30)
+    assert late.placed.wait(600)
     assert late.here is True
     for thread in [*others, late]:
         thread.finish()
@@ -66,11 +66,11 @@ def test_the_first_compiles_here_and_others_elsewhere(slots: Callable[[int], Non
 def test_with_one_slot_the_second_waits(slots: Callable[[int], None]) -> None:
     slots(1)
     first = Compile()
-    assert first.placed.wait(30)
+    assert first.placed.wait(600)
     second = Compile()
     assert not second.placed.wait(0.5)
     first.finish()
-    assert second.placed.wait(30)
+    assert second.placed.wait(600)
     assert (first.here, second.here) == (True, True)
     second.finish()
 
@@ -86,15 +86,15 @@ def test_a_thread_takes_one_slot_only(slots: Callable[[int], None], jobs: int) -
 
     thread = threading.Thread(target=nested, daemon=True)
     holders = [Compile() for _ in range(jobs - 1)]
-    assert all(h.placed.wait(30) for h in holders)
+    assert all(h.placed.wait(600) for h in holders)
     thread.start()
-    assert done.wait(30)
-    thread.join(30)
+    assert done.wait(600)
+    thread.join(1200)
     for holder in holders:
         holder.finish()
     # The slot is free again.
     again = Compile()
-    assert again.placed.wait(30)
+    assert again.placed.wait(600)
     again.finish()
 
 
@@ -109,7 +109,7 @@ def test_those_who_wait_for_the_lock_do_not_hold_up_places(slots: Callable[[int]
     """``compile_slot`` takes the lock first: its waiters must hold no slot."""
     slots(2)
     first = Compile()
-    assert first.placed.wait(30)
+    assert first.placed.wait(600)
     entered = threading.Event()
 
     def direct() -> None:
@@ -120,8 +120,8 @@ def test_those_who_wait_for_the_lock_do_not_hold_up_places(slots: Callable[[int]
     waiter.start()
     assert not entered.wait(0.3)
     other = Compile()
-    assert other.placed.wait(30)
+    assert other.placed.wait(600)
     assert other.here is False
     first.finish()
-    assert entered.wait(30)
+    assert entered.wait(600)
     other.finish()
