@@ -8,7 +8,8 @@ from std.math import ceildiv, exp, log, sqrt
 from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
-from .gemm import Address, Gemm, tasks_for
+from .gemm import Gemm, tasks_for
+from .panels import Address
 
 # Elements of a block of scores: half of a small second-level cache.
 comptime BLOCK = 65536
@@ -143,7 +144,7 @@ struct Attention:
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own kernels"
         comptime assert dtype.is_floating_point(), "float only"
-        var gemm = Gemm[dtype](Int(routine), Int(set_threads))
+        var gemm = Gemm(Int(routine), Int(set_threads))
         var batch = q.dim_size[0]()
         var qs = _heads(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
         var ks = _heads(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)

@@ -8,7 +8,8 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
-from .gemm import Address, Gemm, tasks_for
+from .gemm import Gemm, tasks_for
+from .panels import Address
 
 # Elements of a tile of columns: half of a second-level cache.
 comptime TILE = 131072
@@ -157,7 +158,7 @@ struct Convolution:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own convolution"
-        var gemm = Gemm[dtype](Int(routine), Int(set_threads))
+        var gemm = Gemm(Int(routine), Int(set_threads))
         var high = Window(
             x.dim_size[2](),
             output.dim_size[2](),

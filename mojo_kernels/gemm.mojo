@@ -1,7 +1,6 @@
-"""Matrix products by a routine whose address the graph is given.
-
-The routine is a Fortran BLAS `?gemm`; each thread of MAX's pool calls it for a
-part of the result, so the library's own threads stay out of it."""
+"""Matrix products: each thread of MAX's pool computes a part of the result, by
+`panels.mojo` or by a Fortran BLAS `?gemm` whose address the graph is given and
+whose own threads stay out of it."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.algorithm import sync_parallelize
@@ -11,7 +10,8 @@ from std.math import ceildiv, erf, exp, tanh
 from std.memory import Pointer
 from std.sys import simd_width_of
 
-comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
+from .panels import COLUMNS, Address, Matrix, product
+
 # transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc. Numbers of 64
 # bits, little-endian and positive, serve a library that reads 32 as well.
 comptime Routine[dtype: DType] = def(
@@ -33,12 +33,20 @@ comptime SetThreads = def(Int32) thin abi("C") -> Int32
 
 # Multiplications a task should have at least: about 20 microseconds.
 comptime GRAIN = 1_000_000
+# Rows of a result that is rounded, at a time.
+comptime ROWS = 256
+
+
+@always_inline
+def sum_type[dtype: DType]() -> DType:
+    """The type in which products of `dtype` are added up."""
+    return DType.float32 if dtype.is_half_float() else dtype
 
 
 @fieldwise_init
-struct Gemm[dtype: DType](TrivialRegisterPassable):
-    """The routine, and the one that bounds the threads of its library (or 0).
-    """
+struct Gemm(TrivialRegisterPassable):
+    """Who multiplies: the routine at an address and the one that bounds the
+    threads of its library (or 0); with address 0 `panels.mojo`."""
 
     var routine: Int
     var set_threads: Int
@@ -60,34 +68,77 @@ struct Gemm[dtype: DType](TrivialRegisterPassable):
         _ = Pointer(to=address).unsafe_bitcast[SetThreads]()[](previous)
 
     @no_inline
-    def multiply(
+    def multiply[
+        a_type: DType, b_type: DType, sum: DType, //
+    ](
         self,
         m: Int,
         n: Int,
         k: Int,
-        a: Address[Self.dtype],
+        a: Address[a_type],
         row_a: Int,
         transposed_a: Bool,
-        b: Address[Self.dtype],
+        b: Address[b_type],
         row_b: Int,
         transposed_b: Bool,
-        c: Address[Self.dtype],
+        c: Address[sum],
         row_c: Int,
     ):
         """Row-major `c[m, n] = op(a) op(b)`; `row_*` are distances of rows."""
+        comptime if a_type == sum and b_type == sum:
+            if self.routine != 0:
+                self._call(
+                    m,
+                    n,
+                    k,
+                    a.unsafe_bitcast[Scalar[sum]](),
+                    row_a,
+                    transposed_a,
+                    b.unsafe_bitcast[Scalar[sum]](),
+                    row_b,
+                    transposed_b,
+                    c,
+                    row_c,
+                )
+                return
+        var left = Matrix(a, row_a, 1)
+        if transposed_a:
+            left = left.turned()
+        var right = Matrix(b, row_b, 1)
+        if transposed_b:
+            right = right.turned()
+        product(m, n, k, left, right, c, row_c)
+
+    @always_inline
+    def _call[
+        dtype: DType, //
+    ](
+        self,
+        m: Int,
+        n: Int,
+        k: Int,
+        a: Address[dtype],
+        row_a: Int,
+        transposed_a: Bool,
+        b: Address[dtype],
+        row_b: Int,
+        transposed_b: Bool,
+        c: Address[dtype],
+        row_c: Int,
+    ):
         # Fortran sees each matrix transposed, so the operands change places.
         var ta = Int8(116 if transposed_b else 110)
         var tb = Int8(116 if transposed_a else 110)
         var rows = Int64(n)
         var columns = Int64(m)
         var inner = Int64(k)
-        var one = Scalar[Self.dtype](1)
-        var zero = Scalar[Self.dtype](0)
+        var one = Scalar[dtype](1)
+        var zero = Scalar[dtype](0)
         var first = Int64(max(row_b, 1))
         var second = Int64(max(row_a, 1))
         var third = Int64(max(row_c, 1))
         var address = self.routine
-        Pointer(to=address).unsafe_bitcast[Routine[Self.dtype]]()[](
+        Pointer(to=address).unsafe_bitcast[Routine[dtype]]()[](
             Pointer(to=ta).unsafe_origin_cast[MutAnyOrigin](),
             Pointer(to=tb).unsafe_origin_cast[MutAnyOrigin](),
             Pointer(to=rows).unsafe_origin_cast[MutAnyOrigin](),
@@ -115,18 +166,47 @@ def tasks_for(units: Int, multiplications: Int) -> Int:
 def _activated[
     dtype: DType, width: SIMDLength, //, activation: StaticString
 ](v: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    comptime assert dtype.is_floating_point(), "float only"
-    comptime if activation == "relu":
-        return v.lt(0).select(SIMD[dtype, width](0), v)
-    elif activation == "gelu":
-        return v * (erf(v * 0.70710678118654752440) + 1) * 0.5
-    elif activation == "gelu_tanh":
-        var inner = 0.79788456080286535588 * (v + 0.044715 * v * v * v)
-        return v * (tanh(inner) + 1) * 0.5
-    elif activation == "silu":
-        return v / (exp(-v) + 1)
-    else:
+    comptime if activation == "none":
         return v
+    elif activation == "relu":
+        return v.lt(0).select(SIMD[dtype, width](0), v)
+    else:
+        comptime assert dtype.is_floating_point(), "float only"
+        comptime if activation == "gelu":
+            return v * (erf(v * 0.70710678118654752440) + 1) * 0.5
+        elif activation == "gelu_tanh":
+            var inner = 0.79788456080286535588 * (v + 0.044715 * v * v * v)
+            return v * (tanh(inner) + 1) * 0.5
+        else:
+            comptime assert activation == "silu", "unknown activation"
+            return v / (exp(-v) + 1)
+
+
+@always_inline
+def _finish[
+    dtype: DType, sum: DType, //, activation: StaticString
+](
+    to: Address[dtype],
+    line: Address[sum],
+    bias: Address[dtype],
+    biased: Bool,
+    columns: Int,
+):
+    """`to = activation(line + bias)`, for a part of a row."""
+    comptime width = simd_width_of[sum]()
+    var j = 0
+    while j + width <= columns:
+        var v = line.unsafe_load[width=width](j)
+        if biased:
+            v += bias.unsafe_load[width=width](j).cast[sum]()
+        to.unsafe_store[width=width](j, _activated[activation](v).cast[dtype]())
+        j += width
+    while j < columns:
+        var v = line.unsafe_load[width=1](j)
+        if biased:
+            v += bias.unsafe_load[width=1](j).cast[sum]()
+        to.unsafe_store[width=1](j, _activated[activation](v).cast[dtype]())
+        j += 1
 
 
 @register("tmb_matmul")
@@ -149,7 +229,7 @@ struct Matmul:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own product"
-        var gemm = Gemm[dtype](Int(routine), Int(set_threads))
+        var gemm = Gemm(Int(routine), Int(set_threads))
         var batch = output.dim_size[0]()
         var m = output.dim_size[1]()
         var n = output.dim_size[2]()
@@ -185,6 +265,11 @@ struct Matmul:
         var units = batch * down * across
         tasks = min(tasks, units)
         var chunk = ceildiv(units, tasks)
+        comptime sum = sum_type[dtype]()
+        var scratch = List[Scalar[sum]](
+            unsafe_uninit_length=1 if sum == dtype else tasks * ROWS * COLUMNS
+        )
+        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
 
         def work(
             task: Int,
@@ -210,7 +295,9 @@ struct Matmul:
             var cp,
             var addend,
             var biased,
+            var sp,
         }:
+            var wider = sp.unsafe_offset(task * ROWS * COLUMNS)
             var previous = gemm.begin()
             for unit in range(task * chunk, min(units, (task + 1) * chunk)):
                 var item = unit // (down * across)
@@ -220,43 +307,53 @@ struct Matmul:
                 var columns = min(wide, n - column)
                 if rows <= 0 or columns <= 0:
                     continue
-                var c = cp.unsafe_offset((item * m + row) * n + column)
-                gemm.multiply(
-                    rows,
-                    columns,
-                    k,
-                    ap.unsafe_offset(item * step_a + (row if ta else row * row_a)),
-                    row_a,
-                    ta,
-                    bp.unsafe_offset(
-                        item * step_b + (column * row_b if tb else column)
-                    ),
-                    row_b,
-                    tb,
-                    c,
-                    n,
+                var left = ap.unsafe_offset(item * step_a + (row if ta else row * row_a))
+                var right = bp.unsafe_offset(
+                    item * step_b + (column * row_b if tb else column)
                 )
-                comptime if activation == "none":
-                    if not biased:
-                        continue
-                for i in range(rows):
-                    var line = c.unsafe_offset(i * n)
-                    comptime width = simd_width_of[dtype]()
-                    var j = 0
-                    while j + width <= columns:
-                        var v = line.unsafe_load[width=width](j)
-                        if biased:
-                            v += addend.unsafe_load[width=width](column + j)
-                        line.unsafe_store[width=width](
-                            j, _activated[activation](v)
+                comptime if sum == dtype:
+                    var c = cp.unsafe_offset((item * m + row) * n + column)
+                    gemm.multiply(
+                        rows, columns, k, left, row_a, ta, right, row_b, tb, c, n
+                    )
+                    comptime if activation == "none":
+                        if not biased:
+                            continue
+                    for i in range(rows):
+                        var line = c.unsafe_offset(i * n)
+                        _finish[activation](
+                            line, line, addend.unsafe_offset(column), biased, columns
                         )
-                        j += width
-                    while j < columns:
-                        var v = line.unsafe_load[width=1](j)
-                        if biased:
-                            v += addend.unsafe_load[width=1](column + j)
-                        line.unsafe_store[width=1](j, _activated[activation](v))
-                        j += 1
+                    continue
+                # Added up in a wider type, and rounded once.
+                for i in range(0, rows, ROWS):
+                    for j in range(0, columns, COLUMNS):
+                        var high_part = min(ROWS, rows - i)
+                        var wide_part = min(COLUMNS, columns - j)
+                        gemm.multiply(
+                            high_part,
+                            wide_part,
+                            k,
+                            left.unsafe_offset(i if ta else i * row_a),
+                            row_a,
+                            ta,
+                            right.unsafe_offset(j * row_b if tb else j),
+                            row_b,
+                            tb,
+                            wider,
+                            wide_part,
+                        )
+                        for h in range(high_part):
+                            _finish[activation](
+                                cp.unsafe_offset(
+                                    (item * m + row + i + h) * n + column + j
+                                ),
+                                wider.unsafe_offset(h * wide_part),
+                                addend.unsafe_offset(column + j),
+                                biased,
+                                wide_part,
+                            )
             gemm.end(previous)
 
         sync_parallelize(work, tasks)
+        _ = scratch^

@@ -11,6 +11,7 @@ from typing import Any
 from torch_max_backend.errors import OptionError
 
 _MODES = ("default",)
+_BANKS = ("mojo", "mkl")
 
 
 @dataclass(frozen=True)
@@ -20,14 +21,15 @@ class Options:
     Attributes:
         cache: Keep and reuse compiled artifacts on disk. ``None``: as ``TORCH_MAX_BACKEND_CACHE``
             says (on unless set).
-        bank: Call matrix products on CPU in a library that is there already instead of compiling
-            them into each graph. ``None``: yes, where there is such a library.
+        bank: Who computes matrix products, convolutions and attention on CPU: ``"mojo"`` (kernels
+            of this package), ``"mkl"`` (torch's MKL, called from MAX's threads), ``False`` (MAX's
+            own, compiled anew for each shape). ``None``, ``True``: the fastest for this processor.
         background: Answer calls with eager PyTorch while a process of its own compiles, and switch
             to the compiled model between two calls. ``None``: no, the first call waits.
     """
 
     cache: bool | None = None
-    bank: bool | None = None
+    bank: bool | str | None = None
     background: bool | None = None
 
     @classmethod
@@ -50,9 +52,11 @@ class Options:
                     f"Unknown option {name!r} for the max backend.{_nearest(name, known)}",
                     f"Known options: {', '.join(known)}.",
                 )
-            if not (isinstance(value, bool) or value is None):
+            words = _BANKS if name == "bank" else ()
+            if not (isinstance(value, bool) or value is None or value in words):
                 raise OptionError(
-                    f"Option {name!r} of the max backend must be True, False or None, "
+                    f"Option {name!r} of the max backend must be "
+                    f"{', '.join(map(repr, (*words, True, False)))} or None, "
                     f"not {value!r} ({type(value).__name__})."
                 )
         return cls(**(options or {}))

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_max_backend import environment, profile
 from torch_max_backend.cache import memo, store
-from torch_max_backend.errors import CompilationError
+from torch_max_backend.errors import CompilationError, OptionError
 from torch_max_backend.log import get_logger, say
 from torch_max_backend.options import Options
 
@@ -80,8 +80,10 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
 
     Raises:
         UnsupportedError: Something in the graph has no MAX counterpart.
+        OptionError: The bank that was asked for is not to be had here.
     """
-    from torch_max_backend.convert.bank import add_addresses
+    from torch_max_backend.bank.provider import provider
+    from torch_max_backend.convert.bank import use_bank
     from torch_max_backend.convert.support import check_supported
     from torch_max_backend.graph.fold import fold_constants
     from torch_max_backend.graph.signature import analyse
@@ -89,8 +91,12 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     fold_constants(module)
     check_supported(module)
     trace = analyse(module)
-    if options is None or options.bank is not False:
-        add_addresses(trace)
+    wanted = None if options is None else options.bank
+    if wanted is not False:
+        found = provider(wanted if isinstance(wanted, str) else None)
+        if found is None:
+            raise OptionError(f"Option 'bank': this machine has no {wanted!r}.")
+        use_bank(trace, found)
     return trace
 
 

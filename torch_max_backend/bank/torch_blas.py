@@ -11,7 +11,7 @@ import torch
 from torch_max_backend.bank.provider import Provider, candidate
 
 
-@candidate
+@candidate("mkl")
 def torch_mkl() -> Provider | None:
     """MKL, where torch's CPU library exports it. Without its switch for threads it would start
     threads of its own beside MAX's, so it is not taken then."""
@@ -28,4 +28,4 @@ def torch_mkl() -> Provider | None:
     except (OSError, AttributeError):
         return None
     routines = {n: ctypes.cast(f, ctypes.c_void_p).value or 0 for n, f in functions.items()}
-    return Provider("torch's MKL", torch.__version__, routines, library)
+    return Provider("mkl", torch.__version__, routines, library)

@@ -20,9 +20,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from torch_max_backend.bank.provider import provider
 from torch_max_backend.compile.kernels import kernel_digest
-from torch_max_backend.convert.bank import uses_bank
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.graph.signature import Trace
 from torch_max_backend.graph.text import text_of
@@ -33,7 +31,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 def components(trace: Trace) -> dict[str, str]:
     """What the key of a trace is made of, by name."""
     return {
-        "bank": found.identity if uses_bank(trace) and (found := provider()) else "",
+        "bank": trace.signature.bank,
         "graph": _digest(graph_text(trace)),
         "signature": _digest(json.dumps(dataclasses.asdict(trace.signature), sort_keys=True)),
         "lowerings": lowerings_digest(trace),

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch_max_backend.bank.provider import provider
+from torch_max_backend.bank.provider import names as banks, provider
 from torch_max_backend.cache import store
 from torch_max_backend.cache.archive import (
     ENTRY,
@@ -235,8 +235,8 @@ def _difference(parts: Mapping[str, str], names: tuple[str, ...] = ()) -> str:
             continue
         found.append(_OTHER.get(name) or f"{name} {_shown(theirs)} != {mine[name]}")
     if not names and (bank := parts.get("bank", "")):
-        here = provider()
-        if here is None or bank != here.identity:
+        here = [found.identity for name in banks() if (found := provider(name)) is not None]
+        if bank not in here:
             found.append(_OTHER["bank"])
     return ", ".join(found)
 

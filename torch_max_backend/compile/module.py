@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from torch_max_backend.compile.kernels import kernel_library_path
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import build_lock, compile_slot, session
-from torch_max_backend.convert.bank import uses_bank
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.errors import CompilationError
@@ -37,7 +36,7 @@ def kernel_library(*paths: Path) -> KernelLibrary:
 
 def needs_kernels(trace: Trace) -> bool:
     """Whether a lowering of this graph calls a kernel of ``mojo_kernels``."""
-    return uses_bank(trace) or any(
+    return bool(trace.signature.bank) or any(
         n.target in registry and registry[n.target].kernels
         for n in trace.module.graph.nodes
         if n.op == "call_function"

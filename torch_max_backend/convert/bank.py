@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import torch
 
-from torch_max_backend.bank.provider import provider
+from torch_max_backend.bank.provider import Provider
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.graph.signature import ModelInput, Trace
 
-_ROUTINES = {
-    torch.float32: "float32",
-    torch.float16: "float32",
-    torch.bfloat16: "float32",
-    torch.float64: "float64",
-}
 
-
-def add_addresses(trace: Trace) -> None:
-    """Make the addresses of the routines that the graph calls inputs of its model."""
+def use_bank(trace: Trace, provider: Provider) -> None:
+    """Have a graph's matrix products on CPU computed by a provider: the addresses of the routines
+    that it calls become inputs of its model."""
     wanted: set[str] = set()
     for node in trace.module.graph.nodes:
         if node.target not in registry or not registry[node.target].bank:
             continue
         value = node.meta["val"]
         first = value[0] if isinstance(value, (list, tuple)) else value
-        if first.device.type == "cpu" and first.dtype in _ROUTINES:
-            wanted.add(_ROUTINES[first.dtype])
-    if wanted and provider() is not None:
-        names = sorted({*wanted, "set_threads"})
-        trace.signature.inputs += [ModelInput("address", source=name) for name in names]
+        if first.device.type != "cpu":
+            continue
+        trace.signature.bank = provider.identity
+        wanted.add(_routine(first.dtype))
+    if wanted & provider.routines.keys():
+        names = sorted({*wanted & provider.routines.keys(), "set_threads"})
+        trace.signature.inputs += [
+            ModelInput("address", source=f"{provider.name}.{name}") for name in names
+        ]
 
 
-def uses_bank(trace: Trace) -> bool:
-    """Whether the graph calls routines of the bank."""
-    return any(i.kind == "address" for i in trace.signature.inputs)
+def _routine(dtype: torch.dtype) -> str:
+    # Attention and convolution see 16-bit floats as float32.
+    half = dtype in (torch.float16, torch.bfloat16)
+    return "float32" if half else str(dtype).removeprefix("torch.")

@@ -39,13 +39,14 @@ class NodeContext:
         node: The FX node.
         outputs: The spec of each output; ``None`` for one that is not a tensor.
         used: Whether each output has a user.
-        addresses: Inputs of the graph that hold the addresses of the bank's routines, by name;
-            empty if the graph uses no bank.
+        bank: Whether products on CPU are the bank's, not MAX's own.
+        addresses: Inputs of the graph that hold the addresses of the bank's routines, by name.
     """
 
     node: Node
     outputs: tuple[TensorSpec | None, ...]
     used: tuple[bool, ...]
+    bank: bool = False
     addresses: Mapping[str, TensorValue] = field(default_factory=dict)
 
 

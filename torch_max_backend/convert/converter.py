@@ -132,7 +132,7 @@ class _Builder:
             elif item.kind == "scalar":
                 self.scalars[item.source, item.dtype] = value.tensor
             elif item.kind == "address":
-                self.addresses[item.source] = value.tensor
+                self.addresses[item.source.partition(".")[2]] = value.tensor
         for node, tensor in self.trace.embedded.items():
             self.values[node] = _constant(tensor)
 
@@ -264,7 +264,7 @@ class _Builder:
         )
         taken = {u.args[1] for u in node.users if u.target is operator.getitem}
         used = tuple(i in taken if several else True for i in range(len(specs)))
-        return NodeContext(node, specs, used, self.addresses)
+        return NodeContext(node, specs, used, bool(self.trace.signature.bank), self.addresses)
 
     def _argument(self, kind: Any, value: Any) -> Any:
         if isinstance(value, Node):

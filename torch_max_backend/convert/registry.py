@@ -47,7 +47,7 @@ class Lowering:
         native16: ``function`` takes float16 and bfloat16 on CPU as they are. Otherwise the
             converter casts them to float32 before and rounds the results after.
         kernels: ``function`` calls a kernel of ``mojo_kernels``.
-        bank: ``function`` calls routines of the bank where there are any.
+        bank: ``function`` calls products of the bank.
     """
 
     op: OpOverload

@@ -88,6 +88,8 @@ class Signature:
         layouts: Layout of each model output (those that are copied back included).
         copy_back: ``(argument, model output)`` of mutated arguments that MAX cannot write in place.
         maybe_aliased: Model outputs that MAX may return as memory of an input or another output.
+        bank: The identity of the provider of its matrix products; empty if it has none on CPU, or
+            they are MAX's own.
     """
 
     arguments: int
@@ -97,6 +99,7 @@ class Signature:
     layouts: list[Layout] = field(default_factory=list)
     copy_back: list[tuple[int, int]] = field(default_factory=list)
     maybe_aliased: list[int] = field(default_factory=list)
+    bank: str = ""
 
 
 @dataclass

@@ -30,23 +30,28 @@ def product(a: TensorValue, b: TensorValue, bias: TensorValue | None = None) -> 
     """
     if is_empty([*a.shape, *b.shape]):
         result = full(0, a.dtype, [*a.shape[:-1], b.shape[-1]], a.device)
-    elif a.dtype == DType.float16 and a.device.is_cpu():
-        wide = _multiplied(ops.cast(a, DType.float32), ops.cast(b, DType.float32), None)
-        result = ops.cast(wide, DType.float16)
-    elif a.dtype in _NARROW:
-        wide = ops.matmul(ops.cast(a, DType.int32), ops.cast(b, DType.int32))
-        result = ops.cast(wide, a.dtype)
     else:
-        return _multiplied(a, b, bias)
+        addresses = routine(a.dtype, a.device)
+        if addresses is not None and a.shape[:-2] == b.shape[:-2]:
+            return _by_bank(a, b, bias, addresses)
+        result = _by_max(a, b)
     return result if bias is None else result + bias
 
 
-def _multiplied(a: TensorValue, b: TensorValue, bias: TensorValue | None) -> TensorValue:
-    addresses = routine(a.dtype, a.device)
+def _by_max(a: TensorValue, b: TensorValue) -> TensorValue:
+    wide = a.dtype
+    if wide in _NARROW:
+        wide = DType.int32
+    elif wide == DType.float16 and a.device.is_cpu():
+        wide = DType.float32
+    return ops.cast(ops.matmul(ops.cast(a, wide), ops.cast(b, wide)), a.dtype)
+
+
+def _by_bank(
+    a: TensorValue, b: TensorValue, bias: TensorValue | None, addresses: list[TensorValue]
+) -> TensorValue:
+    """The kernel of ``mojo_kernels/gemm.mojo``."""
     leading = a.shape[:-2]
-    if addresses is None or leading != b.shape[:-2]:
-        result = ops.matmul(a, b)
-        return result if bias is None else result + bias
     shape = [*leading, a.shape[-2], b.shape[-1]]
     batch = math.prod(leading, start=Dim(1))
     swapped = [*range(a.rank - 2), a.rank - 1, a.rank - 2]
@@ -94,8 +99,7 @@ def addmm(
 ) -> TensorValue:
     """addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     if beta == alpha == 1 and self.rank == 1 and self.shape[0] == mat2.shape[1]:
-        wide = opmath(expected().dtype)
-        if wide == self.dtype == mat1.dtype:
+        if self.dtype == mat1.dtype:
             return product(mat1, mat2, self)
     return _scaled_sum(self, product(mat1, mat2), beta, alpha)
 

@@ -11,12 +11,14 @@ from torch_max_backend.convert.context import current_node
 
 
 def routine(dtype: DType, device: DeviceRef) -> list[TensorValue] | None:
-    """The inputs that hold the address of the matrix product of ``dtype`` and of the switch for
-    its threads; ``None`` if the graph has none."""
-    addresses = current_node().addresses
-    if not device.is_cpu() or dtype.name not in addresses:
+    """The addresses of the matrix product of ``dtype`` and of the switch for its threads (0: the
+    kernels' own product); ``None`` if products are MAX's own."""
+    node = current_node()
+    if not device.is_cpu() or not node.bank:
         return None
-    return [addresses[dtype.name], addresses["set_threads"]]
+    if dtype.name not in node.addresses:
+        return [number(0), number(0)]
+    return [node.addresses[dtype.name], node.addresses["set_threads"]]
 
 
 def number(value: int | bool) -> TensorValue:

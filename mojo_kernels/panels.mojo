@@ -1,0 +1,301 @@
+"""Matrix products on the calling thread, in panels that stay in its caches.
+
+After Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication": both operands are copied into panels which the innermost loop
+reads from end to end, and a tile of the result stays in registers."""
+
+from std.bit import log2_floor
+from std.math import ceildiv
+from std.memory import Pointer
+from std.sys import CompilationTarget, simd_width_of
+
+comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
+
+# Steps along the inner dimension at a time: two panels fit the first cache.
+comptime DEPTH = 384
+# Columns of the right operand at a time: its panels fit the second cache.
+comptime COLUMNS = 1024
+# Vectors a tile of the result is wide.
+comptime WIDE = 2
+# Up to so many rows are read where they lie: copying would cost more.
+comptime FEW = 4
+
+
+@always_inline
+def _high() -> Int:
+    """Rows of a tile: as many as leave registers for the operands."""
+    comptime if CompilationTarget.has_avx512f():
+        return 14
+    elif CompilationTarget.has_neon():
+        return 12
+    else:
+        return 6
+
+
+struct Matrix[dtype: DType](TrivialRegisterPassable):
+    """Numbers in memory, `row` and `column` the distances of neighbours."""
+
+    var start: Pointer[Scalar[Self.dtype], UntrackedOrigin[mut=True]]
+    var row: Int
+    var column: Int
+
+    @always_inline
+    def __init__(out self, start: Address[Self.dtype], row: Int, column: Int):
+        """The matrix that begins at `start`."""
+        self.start = start.unsafe_origin_cast[UntrackedOrigin[mut=True]]()
+        self.row = row
+        self.column = column
+
+    @always_inline
+    def at(self, row: Int, column: Int) -> Address[Self.dtype]:
+        """The address of a number."""
+        return self.start.unsafe_offset(
+            row * self.row + column * self.column
+        ).unsafe_origin_cast[MutAnyOrigin]()
+
+    @always_inline
+    def from_(self, row: Int, column: Int) -> Self:
+        """The part that begins there."""
+        return Self(self.at(row, column), self.row, self.column)
+
+    @always_inline
+    def turned(self) -> Self:
+        """The transposed matrix."""
+        return Self(self.at(0, 0), self.column, self.row)
+
+
+@always_inline
+def _transpose[
+    dtype: DType, width: Int, //
+](mut rows: Array[SIMD[dtype, width], width]):
+    """Transposes `width` vectors: each round interleaves the two halves."""
+
+    comptime for _ in range(log2_floor(width)):
+        var next = Array[SIMD[dtype, width], width](fill=SIMD[dtype, width](0))
+        comptime for i in range(width // 2):
+            var both = rows[i].interleave(rows[i + width // 2])
+            next[2 * i] = both.slice[width, offset=0]()
+            next[2 * i + 1] = both.slice[width, offset=width]()
+        rows = next^
+
+
+@always_inline
+def _pack[
+    dtype: DType, sum: DType, //, panel: Int
+](to: Address[sum], source: Matrix[dtype], lines: Int, depth: Int):
+    """Copies `[lines, depth]` into panels of `panel` lines, in each the lines
+    side by side; zeros fill up the last."""
+    comptime width = simd_width_of[sum]()
+    for first in range(0, lines, panel):
+        var block = to.unsafe_offset(first * depth)
+        var count = min(panel, lines - first)
+        if count < panel:
+            for p in range(depth):
+                for j in range(count, panel):
+                    block[unsafe_offset = p * panel + j] = 0
+        var done = 0
+        if source.row == 1 and count == panel:
+            for p in range(depth):
+                var line = source.at(first, p)
+                comptime for j in range(0, panel // width * width, width):
+                    block.unsafe_store[width=width](
+                        p * panel + j, line.unsafe_load[width=width](j).cast[sum]()
+                    )
+                comptime for j in range(panel // width * width, panel):
+                    block[unsafe_offset = p * panel + j] = line[
+                        unsafe_offset=j
+                    ].cast[sum]()
+            continue
+        if source.column == 1:
+            comptime if panel % width == 0 and width <= 16:
+                while done + width <= count:
+                    var p = 0
+                    while p + width <= depth:
+                        var rows = Array[SIMD[sum, width], width](
+                            fill=SIMD[sum, width](0)
+                        )
+                        comptime for j in range(width):
+                            rows[j] = (
+                                source.at(first + done + j, p)
+                                .unsafe_load[width=width](0)
+                                .cast[sum]()
+                            )
+                        _transpose(rows)
+                        comptime for j in range(width):
+                            block.unsafe_store[width=width](
+                                (p + j) * panel + done, rows[j]
+                            )
+                        p += width
+                    for q in range(p, depth):
+                        for j in range(done, done + width):
+                            block[unsafe_offset = q * panel + j] = source.at(
+                                first + j, q
+                            )[].cast[sum]()
+                    done += width
+        for j in range(done, count):
+            for p in range(depth):
+                block[unsafe_offset = p * panel + j] = source.at(first + j, p)[].cast[
+                    sum
+                ]()
+
+
+@always_inline
+def _tile[
+    dtype: DType, //, high: Int
+](
+    a: Address[dtype],
+    b: Address[dtype],
+    depth: Int,
+    c: Address[dtype],
+    row: Int,
+    rows: Int,
+    columns: Int,
+    added: Bool,
+):
+    """One tile of the result from a panel of each operand; `added` to what is
+    there."""
+    comptime width = simd_width_of[dtype]()
+    var sums = Array[SIMD[dtype, width], high * WIDE](fill=SIMD[dtype, width](0))
+    var ap = a
+    var bp = b
+    for _ in range(depth):
+        var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
+        comptime for j in range(WIDE):
+            right[j] = bp.unsafe_load[width=width](j * width)
+        comptime for i in range(high):
+            var left = SIMD[dtype, width](ap[unsafe_offset=i])
+            comptime for j in range(WIDE):
+                sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
+        ap = ap.unsafe_offset(high)
+        bp = bp.unsafe_offset(WIDE * width)
+    if rows == high and columns == WIDE * width:
+        comptime for i in range(high):
+            comptime for j in range(WIDE):
+                var v = sums[i * WIDE + j]
+                if added:
+                    v += c.unsafe_load[width=width](i * row + j * width)
+                c.unsafe_store[width=width](i * row + j * width, v)
+        return
+    var whole = Array[Scalar[dtype], high * WIDE * width](fill=0)
+    var wp = whole.unsafe_ptr()
+    comptime for i in range(high * WIDE):
+        wp.unsafe_store[width=width](i * width, sums[i])
+    for i in range(rows):
+        for j in range(columns):
+            var v = wp[unsafe_offset = i * WIDE * width + j]
+            if added:
+                v += c[unsafe_offset = i * row + j]
+            c[unsafe_offset = i * row + j] = v
+
+
+@no_inline
+def product[
+    a_type: DType, b_type: DType, sum: DType, //
+](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
+    """`c[m, n] = a[m, k] b[k, n]`, `row` the distance of rows of `c`."""
+    comptime width = simd_width_of[sum]()
+    comptime high = _high()
+    comptime rows_at_once = high * 12
+    comptime panel = WIDE * width
+    if k == 0:
+        for i in range(m):
+            for j in range(n):
+                c[unsafe_offset = i * row + j] = 0
+        return
+    if m <= FEW and b.column == 1:
+        _few_by_columns(m, n, k, a, b, c, row)
+        return
+    if m <= FEW and b.row == 1 and a.column == 1:
+        _few_by_dots(m, n, k, a, b, c, row)
+        return
+    var depth_at_once = min(DEPTH, k)
+    var left = List[Scalar[sum]](
+        unsafe_uninit_length=min(rows_at_once, ceildiv(m, high) * high) * depth_at_once
+    )
+    var right = List[Scalar[sum]](
+        unsafe_uninit_length=min(COLUMNS, ceildiv(n, panel) * panel) * depth_at_once
+    )
+    var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var rp = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    for j in range(0, n, COLUMNS):
+        var columns = min(COLUMNS, n - j)
+        for p in range(0, k, DEPTH):
+            var depth = min(DEPTH, k - p)
+            _pack[panel](rp, b.from_(p, j).turned(), columns, depth)
+            for i in range(0, m, rows_at_once):
+                var rows = min(rows_at_once, m - i)
+                _pack[high](lp, a.from_(i, p), rows, depth)
+                for jj in range(0, columns, panel):
+                    for ii in range(0, rows, high):
+                        _tile[high](
+                            lp.unsafe_offset(ii * depth),
+                            rp.unsafe_offset(jj * depth),
+                            depth,
+                            c.unsafe_offset((i + ii) * row + j + jj),
+                            row,
+                            min(high, rows - ii),
+                            min(panel, columns - jj),
+                            p != 0,
+                        )
+    _ = left^
+    _ = right^
+
+
+@always_inline
+def _few_by_columns[
+    a_type: DType, b_type: DType, sum: DType, //
+](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
+    """Rows of `b` are contiguous: sums of its rows, a strip of columns at a time."""
+    comptime width = simd_width_of[sum]()
+    comptime strip = 4
+    var j = 0
+    while j + strip * width <= n:
+        for i0 in range(0, m, 2):
+            var second = min(i0 + 1, m - 1)
+            var sums = Array[SIMD[sum, width], 2 * strip](fill=SIMD[sum, width](0))
+            for p in range(k):
+                var x = SIMD[sum, width](a.at(i0, p)[].cast[sum]())
+                var y = SIMD[sum, width](a.at(second, p)[].cast[sum]())
+                var line = b.at(p, j)
+                comptime for s in range(strip):
+                    var v = line.unsafe_load[width=width](s * width).cast[sum]()
+                    sums[s] = x.fma(v, sums[s])
+                    sums[strip + s] = y.fma(v, sums[strip + s])
+            comptime for s in range(strip):
+                c.unsafe_store[width=width](i0 * row + j + s * width, sums[s])
+                c.unsafe_store[width=width](second * row + j + s * width, sums[strip + s])
+        j += strip * width
+    while j < n:
+        for i in range(m):
+            var total = Scalar[sum](0)
+            for p in range(k):
+                total += a.at(i, p)[].cast[sum]() * b.at(p, j)[].cast[sum]()
+            c[unsafe_offset = i * row + j] = total
+        j += 1
+
+
+@always_inline
+def _few_by_dots[
+    a_type: DType, b_type: DType, sum: DType, //
+](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
+    """Columns of `b` are contiguous: a dot product for each number, four columns at a time."""
+    comptime width = simd_width_of[sum]()
+    comptime strip = 4
+    for j0 in range(0, n, strip):
+        var count = min(strip, n - j0)
+        for i in range(m):
+            var sums = Array[SIMD[sum, width], strip](fill=SIMD[sum, width](0))
+            var x = a.at(i, 0)
+            var p = 0
+            while p + width <= k:
+                var v = x.unsafe_load[width=width](p).cast[sum]()
+                comptime for s in range(strip):
+                    var column = b.at(0, j0 + min(s, count - 1))
+                    sums[s] = v.fma(column.unsafe_load[width=width](p).cast[sum](), sums[s])
+                p += width
+            for s in range(count):
+                var column = b.at(0, j0 + s)
+                var total = sums[s].reduce_add()
+                for q in range(p, k):
+                    total += x[unsafe_offset=q].cast[sum]() * column[unsafe_offset=q].cast[sum]()
+                c[unsafe_offset = i * row + j0 + s] = total
