@@ -17,6 +17,8 @@ comptime DEPTH = 384
 comptime COLUMNS = 1024
 # Vectors a tile of the result is wide.
 comptime WIDE = 2
+# Tiles of rows of the left operand at a time.
+comptime TILES = 12
 # Up to so many rows are read where they lie: copying would cost more.
 comptime FEW = 4
 
@@ -80,20 +82,15 @@ def _transpose[
 
 
 @always_inline
-def _pack[
+def pack[
     dtype: DType, sum: DType, //, panel: Int
 ](to: Address[sum], source: Matrix[dtype], lines: Int, depth: Int):
     """Copies `[lines, depth]` into panels of `panel` lines, in each the lines
-    side by side; zeros fill up the last."""
+    side by side; zeros fill up the last. Writes up to a vector past the end."""
     comptime width = simd_width_of[sum]()
     for first in range(0, lines, panel):
         var block = to.unsafe_offset(first * depth)
         var count = min(panel, lines - first)
-        if count < panel:
-            for p in range(depth):
-                for j in range(count, panel):
-                    block[unsafe_offset = p * panel + j] = 0
-        var done = 0
         if source.row == 1 and count == panel:
             for p in range(depth):
                 var line = source.at(first, p)
@@ -106,37 +103,32 @@ def _pack[
                         unsafe_offset=j
                     ].cast[sum]()
             continue
-        if source.column == 1:
-            comptime if panel % width == 0 and width <= 16:
-                while done + width <= count:
-                    var p = 0
-                    while p + width <= depth:
-                        var rows = Array[SIMD[sum, width], width](
-                            fill=SIMD[sum, width](0)
+        var done = 0
+        comptime if width <= 16:
+            if source.column == 1:
+                done = depth // width * width
+        # What the last vector of a line writes past it, the next line overwrites.
+        for p in range(0, done, width):
+            comptime for turn in range(ceildiv(panel, width)):
+                comptime chunk = (ceildiv(panel, width) - 1 - turn) * width
+                var rows = Array[SIMD[sum, width], width](fill=SIMD[sum, width](0))
+                comptime for j in range(min(width, panel - chunk)):
+                    if chunk + j < count:
+                        rows[j] = (
+                            source.at(first + chunk + j, p)
+                            .unsafe_load[width=width](0)
+                            .cast[sum]()
                         )
-                        comptime for j in range(width):
-                            rows[j] = (
-                                source.at(first + done + j, p)
-                                .unsafe_load[width=width](0)
-                                .cast[sum]()
-                            )
-                        _transpose(rows)
-                        comptime for j in range(width):
-                            block.unsafe_store[width=width](
-                                (p + j) * panel + done, rows[j]
-                            )
-                        p += width
-                    for q in range(p, depth):
-                        for j in range(done, done + width):
-                            block[unsafe_offset = q * panel + j] = source.at(
-                                first + j, q
-                            )[].cast[sum]()
-                    done += width
-        for j in range(done, count):
-            for p in range(depth):
+                _transpose(rows)
+                comptime for j in range(width):
+                    block.unsafe_store[width=width]((p + j) * panel + chunk, rows[j])
+        for p in range(done, depth):
+            for j in range(count):
                 block[unsafe_offset = p * panel + j] = source.at(first + j, p)[].cast[
                     sum
                 ]()
+            for j in range(count, panel):
+                block[unsafe_offset = p * panel + j] = 0
 
 
 @always_inline
@@ -188,15 +180,61 @@ def _tile[
             c[unsafe_offset = i * row + j] = v
 
 
+@always_inline
+def left_size(m: Int, depth: Int) -> Int:
+    """Elements of the left operand's panels."""
+    comptime high = _high()
+    return min(TILES * high, ceildiv(m, high) * high) * depth
+
+
+@always_inline
+def right_size[sum: DType](n: Int, depth: Int) -> Int:
+    """Elements of the right operand's panels."""
+    comptime panel = WIDE * simd_width_of[sum]()
+    return min(COLUMNS, ceildiv(n, panel) * panel) * depth
+
+
+@no_inline
+def packed_product[
+    a_type: DType, sum: DType, //
+](
+    m: Int,
+    columns: Int,
+    depth: Int,
+    a: Matrix[a_type],
+    left: Address[sum],
+    right: Address[sum],
+    c: Address[sum],
+    row: Int,
+    added: Bool,
+):
+    """`c[m, columns] = a[m, depth] b`, or added to what is there, of a `b` in
+    panels `right`; `left` is space for panels of `a`."""
+    comptime panel = WIDE * simd_width_of[sum]()
+    comptime high = _high()
+    for i in range(0, m, TILES * high):
+        var rows = min(TILES * high, m - i)
+        pack[high](left, a.from_(i, 0), rows, depth)
+        for jj in range(0, columns, panel):
+            for ii in range(0, rows, high):
+                _tile[high](
+                    left.unsafe_offset(ii * depth),
+                    right.unsafe_offset(jj * depth),
+                    depth,
+                    c.unsafe_offset((i + ii) * row + jj),
+                    row,
+                    min(high, rows - ii),
+                    min(panel, columns - jj),
+                    added,
+                )
+
+
 @no_inline
 def product[
     a_type: DType, b_type: DType, sum: DType, //
 ](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
     """`c[m, n] = a[m, k] b[k, n]`, `row` the distance of rows of `c`."""
     comptime width = simd_width_of[sum]()
-    comptime high = _high()
-    comptime rows_at_once = high * 12
-    comptime panel = WIDE * width
     if k == 0:
         for i in range(m):
             for j in range(n):
@@ -208,12 +246,9 @@ def product[
     if m <= FEW and b.row == 1 and a.column == 1:
         _few_by_dots(m, n, k, a, b, c, row)
         return
-    var depth_at_once = min(DEPTH, k)
-    var left = List[Scalar[sum]](
-        unsafe_uninit_length=min(rows_at_once, ceildiv(m, high) * high) * depth_at_once
-    )
+    var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, min(DEPTH, k)) + width)
     var right = List[Scalar[sum]](
-        unsafe_uninit_length=min(COLUMNS, ceildiv(n, panel) * panel) * depth_at_once
+        unsafe_uninit_length=right_size[sum](n, min(DEPTH, k)) + width
     )
     var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
     var rp = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -221,22 +256,10 @@ def product[
         var columns = min(COLUMNS, n - j)
         for p in range(0, k, DEPTH):
             var depth = min(DEPTH, k - p)
-            _pack[panel](rp, b.from_(p, j).turned(), columns, depth)
-            for i in range(0, m, rows_at_once):
-                var rows = min(rows_at_once, m - i)
-                _pack[high](lp, a.from_(i, p), rows, depth)
-                for jj in range(0, columns, panel):
-                    for ii in range(0, rows, high):
-                        _tile[high](
-                            lp.unsafe_offset(ii * depth),
-                            rp.unsafe_offset(jj * depth),
-                            depth,
-                            c.unsafe_offset((i + ii) * row + j + jj),
-                            row,
-                            min(high, rows - ii),
-                            min(panel, columns - jj),
-                            p != 0,
-                        )
+            pack[WIDE * width](rp, b.from_(p, j).turned(), columns, depth)
+            packed_product(
+                m, columns, depth, a.from_(0, p), lp, rp, c.unsafe_offset(j), row, p != 0
+            )
     _ = left^
     _ = right^
 

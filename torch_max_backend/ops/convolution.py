@@ -109,8 +109,12 @@ def _by_products(
             input,
             weight,
             nothing(input.dtype) if bias is None else bias,
+            *[nothing(input.dtype)] * 4,
+            nothing(input.dtype, 4),
             *addresses,
             *(number(s) for s in settings),
+            number(0),
+            ops.constant(0, DType.float64, DeviceRef.CPU()),
         ],
         [TensorType(input.dtype, rows, input.device)],
     )[0]
