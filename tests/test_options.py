@@ -20,6 +20,16 @@ def test_known_options_are_taken() -> None:
     assert Options.parse(None, {"cache": None}).cache is None
 
 
+@pytest.mark.parametrize("value", ["mojo", "mkl", True, False, None])
+def test_a_bank_is_named_or_switched(value: object) -> None:
+    assert Options.parse(None, {"bank": value}).bank == value
+
+
+def test_an_unknown_bank_is_refused() -> None:
+    with pytest.raises(OptionError, match="'mojo', 'mkl', True, False or None, not 'blas'"):
+        Options.parse(None, {"bank": "blas"})
+
+
 def test_options_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().cache = True  # type: ignore[misc]

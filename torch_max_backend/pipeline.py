@@ -85,17 +85,21 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     from torch_max_backend.bank.provider import provider
     from torch_max_backend.convert.bank import use_bank
     from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.graph.epilogues import fuse_epilogues
     from torch_max_backend.graph.fold import fold_constants
     from torch_max_backend.graph.signature import analyse
 
     fold_constants(module)
-    check_supported(module)
-    trace = analyse(module)
     wanted = None if options is None else options.bank
+    found = None
     if wanted is not False:
         found = provider(wanted if isinstance(wanted, str) else None)
         if found is None:
             raise OptionError(f"Option 'bank': this machine has no {wanted!r}.")
+        fuse_epilogues(module)
+    check_supported(module)
+    trace = analyse(module)
+    if found is not None:
         use_bank(trace, found)
     return trace
 

@@ -13,16 +13,17 @@ from torch_max_backend.bank import provider as bank
 from torch_max_backend.bank.provider import Provider
 from torch_max_backend.errors import ExecutionError
 
+Candidates = dict[str, Callable[[], Provider | None]]
+
 _POINTERS = [ctypes.c_void_p] * 13
 _Routine = ctypes.CFUNCTYPE(None, *_POINTERS)
 
 
 @pytest.fixture
-def candidates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], Provider | None]]]:
-    """The list that ``provider`` asks, for the test to fill; nothing is remembered of it."""
-    import torch_max_backend.bank.torch_blas  # noqa: F401  registers itself before the list is hidden
-
-    found: list[Callable[[], Provider | None]] = []
+def candidates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Candidates]:
+    """What ``provider`` asks, for the test to change; nothing is remembered of it."""
+    bank.names()
+    found = dict(bank._candidates)
     monkeypatch.setattr(bank, "_candidates", found)
     bank.provider.cache_clear()
     yield found
@@ -42,68 +43,88 @@ def _idle(*_: int) -> None:
 
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL")
 def test_torchs_mkl_multiplies() -> None:
-    found = bank.provider()
+    found = bank.provider("mkl")
     assert found is not None
     assert torch.__version__ in found.identity
-    assert {"float32", "float64", "set_threads"} <= set(found.routines)
+    assert {"float32", "float64", "set_threads"} == set(found.routines)
     assert bank.multiplies(found, "float32")
     assert bank.multiplies(found, "float64")
 
 
 def test_a_routine_that_computes_wrong_is_passed_over(
-    candidates: list[Callable[[], Provider | None]], caplog: pytest.LogCaptureFixture
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    candidates += [lambda: _provider("the wrong one", _idle), lambda: None]
+    candidates["mkl"] = lambda: _provider("the wrong one", _idle)
+    monkeypatch.setattr(bank, "_made_by_intel", lambda: True)
     with caplog.at_level(logging.WARNING, "torch_max_backend"):
-        assert bank.provider() is None
+        assert bank.provider("mkl") is None
     assert "the wrong one" in caplog.text
-
-
-def test_the_first_that_is_right_is_taken(
-    candidates: list[Callable[[], Provider | None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bank, "multiplies", lambda found, dtype: found.name == "right")
-    names = ["wrong", "right", "too late"]
-    candidates += [lambda n=n: _provider(n, _idle) for n in names]
     found = bank.provider()
     assert found is not None
-    assert found.name == "right"
+    assert found.name == "mojo"
 
 
-def test_without_a_provider_graphs_ask_for_no_address(
-    candidates: list[Callable[[], Provider | None]],
+@pytest.mark.parametrize(("intel", "chosen"), [(True, "mkl"), (False, "mojo")])
+def test_the_fastest_for_the_processor_is_taken(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch, intel: bool, chosen: str
 ) -> None:
+    candidates["mkl"] = lambda: _provider("mkl", _idle)
+    monkeypatch.setattr(bank, "multiplies", lambda found, dtype: True)
+    monkeypatch.setattr(bank, "_made_by_intel", lambda: intel)
+    found = bank.provider()
+    assert found is not None
+    assert found.name == chosen
+
+
+def test_an_unknown_provider_is_none() -> None:
+    assert bank.provider("cublas") is None
+    assert bank.names() == ["mojo", "mkl"]
+
+
+def test_a_missing_routine_is_an_error(candidates: Candidates) -> None:
+    candidates["mkl"] = lambda: None
+    with pytest.raises(ExecutionError, match=r"mkl\.float32"):
+        bank.routine("mkl.float32")
+    with pytest.raises(ExecutionError, match=r"mojo\.float32"):
+        bank.routine("mojo.float32")
+
+
+def test_a_bank_that_is_not_here_is_an_error(candidates: Candidates) -> None:
     from tests.tracing import traced
+    from torch_max_backend.errors import OptionError
+    from torch_max_backend.options import Options
     from torch_max_backend.pipeline import prepare
 
-    module = traced(torch.mm, torch.ones(2, 3), torch.ones(3, 4))
-    assert not [i for i in prepare(module).signature.inputs if i.kind == "address"]
-    with pytest.raises(ExecutionError, match="float32"):
-        bank.routine("float32")
+    candidates["mkl"] = lambda: None
+    with pytest.raises(OptionError, match="no 'mkl'"):
+        prepare(traced(torch.mm, torch.ones(2, 3), torch.ones(3, 4)), Options(bank="mkl"))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "wanted"),
-    [(torch.float32, ["float32", "set_threads"]), (torch.float64, ["float64", "set_threads"])],
-)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
 def test_graphs_ask_for_what_they_call(
-    candidates: list[Callable[[], Provider | None]],
-    monkeypatch: pytest.MonkeyPatch,
-    dtype: torch.dtype,
-    wanted: list[str],
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
     from tests.tracing import traced
+    from torch_max_backend.graph.signature import Signature
     from torch_max_backend.options import Options
     from torch_max_backend.pipeline import prepare
 
     monkeypatch.setattr(bank, "multiplies", lambda found, dtype: True)
-    candidates.append(lambda: _provider("any", _idle))
+    candidates["mkl"] = lambda: _provider("mkl", _idle)
     matrix = torch.ones(3, 3, dtype=dtype)
 
-    def addresses(function: Callable[..., torch.Tensor], options: Options | None = None) -> list:
-        inputs = prepare(traced(function, matrix), options).signature.inputs
-        return [i.source for i in inputs if i.kind == "address"]
+    def signature(function: Callable[..., torch.Tensor], choice: bool | str) -> Signature:
+        return prepare(traced(function, matrix), Options(bank=choice)).signature
 
-    assert addresses(lambda x: x @ x) == wanted
-    assert addresses(lambda x: x + 1) == []
-    assert addresses(lambda x: x @ x, Options(bank=False)) == []
+    def addresses(function: Callable[..., torch.Tensor], choice: bool | str) -> list[str]:
+        return [i.source for i in signature(function, choice).inputs if i.kind == "address"]
+
+    name = str(dtype).removeprefix("torch.")
+    wanted = [f"mkl.{name}", "mkl.set_threads"] if dtype.is_floating_point else []
+    assert addresses(lambda x: x @ x, "mkl") == wanted
+    assert addresses(lambda x: x + 1, "mkl") == []
+    assert addresses(lambda x: x @ x, "mojo") == []
+    assert addresses(lambda x: x @ x, False) == []
+    assert signature(lambda x: x @ x, "mojo").bank.startswith("mojo")
+    assert not signature(lambda x: x @ x, False).bank
+    assert not signature(lambda x: x + 1, "mojo").bank

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch_max_backend.bank.provider import names as banks, provider
+from torch_max_backend.bank.provider import names as banks
+from torch_max_backend.bank.provider import provider
 from torch_max_backend.cache import store
 from torch_max_backend.cache.archive import (
     ENTRY,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from max.dtype import DType
@@ -10,6 +12,7 @@ from max.graph import DeviceRef, TensorType, TensorValue, ops
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.guarded import for_convolution
 from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
 from torch_max_backend.ops.common.bank import nothing, number, routine
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
@@ -74,12 +77,57 @@ def convolution(
     if is_empty(input.shape) or is_empty(weight.shape):
         result = full(0, input.dtype, spec.shape, input.device)
     elif (addresses := routine(input.dtype, input.device)) is not None and spatial < 3:
-        return _by_products(input, weight, bias, stride, pads, dilation, groups, addresses)
+        return _by_products(
+            input, weight, bias, stride, pads, dilation, groups, addresses, _After()
+        )
     else:
         result = _convolved(input, weight, stride, pads, dilation, groups)
     if bias is not None:
         result = result + ops.reshape(bias, [bias.shape[0], *[1] * spatial])
     return result
+
+
+@map_to(torch.ops.torch_max_backend.fused_convolution.default, bank=True)
+def fused_convolution(
+    input: TensorValue,
+    weight: TensorValue,
+    bias: TensorValue | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    norm_weight: TensorValue | None,
+    norm_bias: TensorValue | None,
+    mean: TensorValue | None,
+    variance: TensorValue | None,
+    epsilon: float,
+    residual: TensorValue | None,
+    rectified: bool,
+) -> TensorValue:
+    """``relu(batch_norm(convolution(input, weight, bias)) + residual)``, each part but the
+    convolution as far as it is given (``graph/epilogues.py``)."""
+    spatial = input.rank - 2
+    stride, padding, dilation = (
+        list(v) * spatial if len(v) == 1 else list(v) for v in (stride, padding, dilation)
+    )
+    after = _After(norm_weight, norm_bias, mean, variance, epsilon, residual, rectified)
+    addresses = routine(input.dtype, input.device)
+    assert addresses is not None, "the pass runs for the bank only"
+    pads = [(p, p) for p in padding]
+    return _by_products(input, weight, bias, stride, pads, dilation, groups, addresses, after)
+
+
+@dataclass
+class _After:
+    """What the kernel does to a convolution's sums."""
+
+    norm_weight: TensorValue | None = None
+    norm_bias: TensorValue | None = None
+    mean: TensorValue | None = None
+    variance: TensorValue | None = None
+    epsilon: float = 0.0
+    residual: TensorValue | None = None
+    rectified: bool = False
 
 
 def _by_products(
@@ -91,15 +139,19 @@ def _by_products(
     dilation: list[int],
     groups: int,
     addresses: list[TensorValue],
+    after: _After,
 ) -> TensorValue:
     """The kernel that makes a matrix product of each convolution,
     ``mojo_kernels/convolution.mojo``."""
     shape = expected().shape
+    residual = after.residual
+    rows = [*shape[:2], 1, *shape[2:]] if len(shape) == 3 else shape
     if input.rank == 3:
         # A height of 1.
         input, weight = ops.unsqueeze(input, 2), ops.unsqueeze(weight, 2)
+        residual = None if residual is None else ops.unsqueeze(residual, 2)
         stride, pads, dilation = [1, *stride], [(0, 0), *pads], [1, *dilation]
-    rows = [*shape[:2], 1, *shape[2:]] if len(shape) == 3 else shape
+    vectors = [bias, after.norm_weight, after.norm_bias, after.mean, after.variance]
     # The sizes of the result say how far padding goes at the other end.
     settings = [*stride, *(before for before, _ in pads), *dilation, groups]
     result = ops.custom(
@@ -108,13 +160,12 @@ def _by_products(
         [
             input,
             weight,
-            nothing(input.dtype) if bias is None else bias,
-            *[nothing(input.dtype)] * 4,
-            nothing(input.dtype, 4),
+            *(nothing(input.dtype) if v is None else v for v in vectors),
+            nothing(input.dtype, 4) if residual is None else residual,
             *addresses,
             *(number(s) for s in settings),
-            number(0),
-            ops.constant(0, DType.float64, DeviceRef.CPU()),
+            number(after.rectified),
+            ops.constant(after.epsilon, DType.float64, DeviceRef.CPU()),
         ],
         [TensorType(input.dtype, rows, input.device)],
     )[0]

@@ -10,6 +10,7 @@ from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
+from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
 from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import constant, full, opmath
 from torch_max_backend.ops.common.reduce import is_empty
@@ -20,20 +21,24 @@ aten = torch.ops.aten
 _NARROW = frozenset({DType.int8, DType.uint8, DType.int16})
 
 
-def product(a: TensorValue, b: TensorValue, bias: TensorValue | None = None) -> TensorValue:
+def product(
+    a: TensorValue, b: TensorValue, bias: TensorValue | None = None, activation: str = "none"
+) -> TensorValue:
     """The matrix product of two values of one dtype; the one place that decides how it is done.
 
     Args:
         a: ``[..., M, K]``.
         b: ``[..., K, N]``, of the same rank as ``a``, with the same leading dims.
         bias: ``[N]``, added to each row.
+        activation: ``relu``, ``gelu``, ``gelu_tanh`` or ``silu`` of the result, by the bank alone.
     """
     if is_empty([*a.shape, *b.shape]):
         result = full(0, a.dtype, [*a.shape[:-1], b.shape[-1]], a.device)
     else:
         addresses = routine(a.dtype, a.device)
         if addresses is not None and a.shape[:-2] == b.shape[:-2]:
-            return _by_bank(a, b, bias, addresses)
+            return _by_bank(a, b, bias, addresses, activation)
+        assert activation == "none", "the bank's kernel alone has activations"
         result = _by_max(a, b)
     return result if bias is None else result + bias
 
@@ -48,7 +53,11 @@ def _by_max(a: TensorValue, b: TensorValue) -> TensorValue:
 
 
 def _by_bank(
-    a: TensorValue, b: TensorValue, bias: TensorValue | None, addresses: list[TensorValue]
+    a: TensorValue,
+    b: TensorValue,
+    bias: TensorValue | None,
+    addresses: list[TensorValue],
+    activation: str,
 ) -> TensorValue:
     """The kernel of ``mojo_kernels/gemm.mojo``."""
     leading = a.shape[:-2]
@@ -71,7 +80,7 @@ def _by_bank(
             number(plain_b is not None),
         ],
         [TensorType(a.dtype, [batch, *shape[-2:]], a.device)],
-        {"activation": "none"},
+        {"activation": activation},
     )[0]
     return ops.reshape(result.tensor, shape)
 
@@ -98,10 +107,18 @@ def addmm(
     alpha: int | float = 1,
 ) -> TensorValue:
     """addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
-    if beta == alpha == 1 and self.rank == 1 and self.shape[0] == mat2.shape[1]:
-        if self.dtype == mat1.dtype:
-            return product(mat1, mat2, self)
+    fits = self.rank == 1 and self.shape[0] == mat2.shape[1] and self.dtype == mat1.dtype
+    if fits and beta == alpha == 1:
+        return product(mat1, mat2, self)
     return _scaled_sum(self, product(mat1, mat2), beta, alpha)
+
+
+@map_to(torch.ops.torch_max_backend.fused_addmm.default, bank=True)
+def fused_addmm(
+    self: TensorValue | None, mat1: TensorValue, mat2: TensorValue, activation: str
+) -> TensorValue:
+    """``activation(mat1 @ mat2 + self)`` (``graph/epilogues.py``)."""
+    return product(mat1, mat2, self, activation)
 
 
 @map_to(aten.baddbmm.default, native16=True, bank=True)

@@ -1,0 +1,152 @@
+"""Products, convolutions and what is fused with them, by each provider, against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.graph.test_epilogues import FUSED
+from tests.support.groups import compile_group
+from torch_max_backend.bank import provider as bank
+
+if TYPE_CHECKING:
+    from tests.conformance.together import Program
+
+# Rows, columns and depth: one and few rows, odd sizes, more than a panel and a block of each.
+_SIZES = [(1, 70, 33), (3, 65, 40), (4, 16, 400), (5, 33, 17), (190, 70, 400), (15, 1100, 20)]
+_DTYPES = [
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8,
+    torch.uint8,
+]  # fmt: skip
+
+
+def _numbers(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(dtype)
+    low = 0 if dtype == torch.uint8 else -100
+    return torch.randint(low, 100, shape, dtype=dtype, generator=generator)
+
+
+def _products(dtype: torch.dtype) -> Callable[..., list[torch.Tensor]]:
+    def products(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        results = []
+        for i in range(0, len(tensors), 2):
+            a, b = tensors[i : i + 2]
+            results += [a @ b.t(), a @ b.t().contiguous(), a.t().contiguous().t() @ b.t()]
+        a, b = tensors[:2]
+        return [*results, torch.stack([a, a]) @ torch.stack([b.t(), b.t() * 2])]
+
+    return products
+
+
+# Batch, channels in and out, height, width, kernel, stride, padding, dilation, groups.
+_CONVOLUTIONS = [
+    (1, 3, 8, 20, 23, (3, 3), 1, 1, 1, 1),
+    (2, 16, 33, 17, 40, (3, 3), 2, 1, 1, 1),
+    (1, 8, 8, 14, 14, (1, 1), 1, 0, 1, 1),
+    (2, 8, 12, 15, 15, (1, 1), 2, 0, 1, 1),
+    (1, 6, 9, 30, 30, (7, 7), 2, 3, 1, 3),
+    (2, 5, 10, 33, 70, (7, 7), 1, 3, 1, 5),
+    (1, 64, 20, 7, 7, (3, 3), 1, 1, 1, 1),
+    (1, 2, 3, 9, 9, (3, 3), 1, 5, 4, 1),
+    (1, 4, 4, 9, 70, (1, 5), (1, 3), (0, 7), (1, 2), 2),
+    (1, 4, 4, 9, 9, (3, 3), 3, 1, 1, 4),
+    (1, 3, 5, 32, 32, (8, 8), 8, 0, 1, 1),
+    (1, 2, 2, 30, 31, (21, 21), 1, 10, 1, 1),
+]
+
+
+def _convolutions(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    bias = tensors[-1]
+    results = []
+    for i, (*_, out, _h, _w, _k, stride, padding, dilation, groups) in enumerate(_CONVOLUTIONS):
+        x, weight = tensors[2 * i : 2 * i + 2]
+        settings = (stride, padding, dilation, groups)
+        results.append(F.conv2d(x, weight, None if i % 2 else bias[:out], *settings))
+    return results
+
+
+def _images(dtype: torch.dtype) -> list[torch.Tensor]:
+    tensors = []
+    for batch, inputs, outputs, height, width, kernel, _s, _p, _d, groups in _CONVOLUTIONS:
+        tensors.append(_numbers(dtype, batch, inputs, height, width))
+        tensors.append(_numbers(dtype, outputs, inputs // groups, *kernel))
+    return [*tensors, _numbers(dtype, 64)]
+
+
+def _cases(name: str) -> dict[str, tuple[Callable[..., object], list[torch.Tensor]]]:
+    dtypes = _DTYPES if name == "mojo" else _DTYPES[:2]
+    cases: dict[str, tuple[Callable[..., object], list[torch.Tensor]]] = {}
+    for dtype in dtypes:
+        pairs = [t for m, n, k in _SIZES for t in (_numbers(dtype, m, k), _numbers(dtype, n, k))]
+        cases[f"products {dtype}"] = (_products(dtype), pairs)
+    for dtype in _DTYPES[:2]:
+        cases[f"convolutions {dtype}"] = (_convolutions, _images(dtype))
+    cases |= {f"fused {n}": (function, [x]) for n, (function, x) in FUSED.items()}
+    return cases
+
+
+@cache
+def _programs(name: str) -> dict[str, Program]:
+    from tests.conformance.together import Program, compile_together
+
+    programs = {
+        f"{n}{' dynamic' * dynamic}": Program(n, function, tensors, dynamic)
+        for n, (function, tensors) in _cases(name).items()
+        for dynamic in (False, True)
+        if not dynamic or n.startswith("fused") or "float32" in n
+    }
+    with mock.patch.object(bank, "_made_by_intel", return_value=name == "mkl"):
+        bank.provider.cache_clear()
+        compile_together(list(programs.values()))
+    bank.provider.cache_clear()
+    return programs
+
+
+def _close(ours: torch.Tensor, program: Program, index: int) -> None:
+    """As close to the exact result as torch's own, and a little."""
+    theirs = program.eager()[index]
+    assert ours.dtype == theirs.dtype
+    if not ours.dtype.is_floating_point:
+        assert torch.equal(ours, theirs)
+        return
+    exact = program.flat(*[t.double() for t in program.tensors])[index]
+    size = exact.abs().max()
+    rounding = torch.finfo(ours.dtype).eps
+    allowed = 1.5 * (theirs.double() - exact).abs().max() + 8 * rounding * size
+    assert (ours.double() - exact).abs().max() <= allowed
+
+
+@compile_group("bank", weight=5)
+@pytest.mark.parametrize("name", ["mojo", "mkl"])
+@pytest.mark.parametrize("kind", ["products", "convolutions", "fused"])
+def test_values_are_torchs(name: str, kind: str) -> None:
+    if bank.provider(name) is None:
+        pytest.skip(f"this machine has no {name}")
+    chosen = {n: p for n, p in _programs(name).items() if n.startswith(kind)}
+    assert chosen
+    for label, program in chosen.items():
+        for index, ours in enumerate(program.run()):
+            if kind == "fused":
+                torch.testing.assert_close(ours, program.eager()[index], msg=label)
+            else:
+                _close(ours, program, index)
+
+
+@compile_group("bank", weight=5)
+@pytest.mark.parametrize("name", ["mojo", "mkl"])
+def test_addresses_come_from_the_provider(name: str) -> None:
+    if bank.provider(name) is None:
+        pytest.skip(f"this machine has no {name}")
+    program = _programs(name)["products torch.float32"]
+    assert program.trace is not None
+    sources = [i.source for i in program.trace.signature.inputs if i.kind == "address"]
+    assert sources == (["mkl.float32", "mkl.set_threads"] if name == "mkl" else [])
+    assert program.trace.signature.bank.startswith(name)
