@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -56,15 +57,23 @@ def median(reports: list[dict[str, Any]]) -> dict[str, Any]:
     return {k: statistics.median(r[k] for r in reports) for k in reports[0]}
 
 
-def measure(name: str, repeats: int, seconds: float, cold: bool) -> dict[str, Any]:
+def measure(
+    name: str, repeats: int, seconds: float, cold: bool, more: Sequence[str]
+) -> dict[str, Any]:
     """All figures of one model."""
     figures: dict[str, Any] = {}
+    if name != "add8" and cold:
+        runs: dict[str, list[dict[str, Any]]] = {c: [] for c in COMPILERS}
+        for _ in range(repeats - 1):
+            with tempfile.TemporaryDirectory() as folder:
+                for c in COMPILERS:
+                    runs[c].append(run("first_call", name, c, caches=Path(folder), cold=True))
     with tempfile.TemporaryDirectory() as folder:
         caches = Path(folder)
         if name != "add8":
             filled = {c: run("first_call", name, c, caches=caches, cold=cold) for c in COMPILERS}
             if cold:
-                figures["cold"] = filled
+                figures["cold"] = {c: median([*runs[c], filled[c]]) for c in COMPILERS}
             warm: dict[str, list[dict[str, Any]]] = {c: [] for c in COMPILERS}
             for _ in range(repeats):
                 for compiler in COMPILERS:
@@ -72,7 +81,8 @@ def measure(name: str, repeats: int, seconds: float, cold: bool) -> dict[str, An
                     warm[compiler].append(report)
             figures["warm"] = {c: median(reports) for c, reports in warm.items()}
         steady = [
-            run("steady", name, str(seconds), caches=caches, cold=cold) for _ in range(repeats)
+            run("steady", name, str(seconds), *more, caches=caches, cold=cold)
+            for _ in range(repeats)
         ]
         figures["steady_ms"] = median(steady)
     return figures
@@ -119,22 +129,25 @@ def tables(results: dict[str, Any]) -> str:
         "",
         "## Steady state",
         "",
-        "Median milliseconds a call, the three called in turn in one process (2 threads each).",
+        "Median milliseconds a call, in turns in one process (2 threads each).",
         "`add8` is `x + y` on 8x8: the overhead of a call.",
         "",
-        "| model | eager | inductor | max | max/eager | max/inductor |",
-        "|---|---|---|---|---|---|",
+        "The last column is MAX with its own products, a kernel for each shape (`bank=False`).",
+        "",
+        "| model | eager | inductor | max | max/eager | max/inductor | max, own products |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, figures in models.items():
         steady = figures["steady_ms"]
         if "failed" in steady:
-            lines.append(f"| {name} | {steady['failed']} | | | | |")
+            lines.append(f"| {name} | {steady['failed']} | | | | | |")
             continue
         e, i, m = steady["eager"], steady["inductor"], steady["max"]
         digits = 4 if name == "add8" else 1
         lines.append(
             f"| {name} | {e:.{digits}f} | {i:.{digits}f} | {m:.{digits}f} "
-            f"| {ratio(m, e)} | {ratio(m, i)} |"
+            f"| {ratio(m, e)} | {ratio(m, i)} "
+            f"| {f'{native:.1f}' if (native := steady.get('max:native')) else '-'} |"
         )
     lines += [
         "",
@@ -182,7 +195,11 @@ def main() -> None:
     parser.add_argument(
         "--skip-cold", action="store_true", help="fill from MAX's own cache, record no cold run"
     )
+    parser.add_argument(
+        "--native", action="store_true", help="time MAX's own matrix products too (slow compiles)"
+    )
     given = parser.parse_args()
+    more = ["max:native"] if given.native else []
     path = HERE / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {"models": {}}
     results["machine"] = machine()
@@ -191,7 +208,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 run("first_call", "convnext_atto", compiler, caches=Path(folder), cold=True)
     for name in given.models:
-        figures = measure(name, given.repeats, given.seconds, cold=not given.skip_cold)
+        figures = measure(name, given.repeats, given.seconds, not given.skip_cold, more)
         results["models"].setdefault(name, {}).update(figures)
         path.write_text(json.dumps(results, indent=1) + "\n")
         print(name, json.dumps(figures), flush=True)

@@ -1,7 +1,7 @@
 """Convolution of channels-first images as a matrix product: windows become the
 columns of a matrix, a tile of pixels at a time, in the panels of `panels.mojo`
 or, for a routine of a library, in rows. What follows a convolution in a network
-(a bias, a batch norm of known statistics, a sum, ReLU) is done to a tile while
+(a bias, a batch norm of known statistics, a sum, an activation) is done to a tile while
 it is in the cache."""
 
 from extensibility import InputTensor, OutputTensor, register
@@ -10,7 +10,7 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
-from .gemm import Gemm, tasks_for
+from .gemm import Gemm, activated, tasks_for
 from .panels import DEPTH, WIDE, Address, Matrix, left_size, packed_product
 
 # Elements of a tile of columns: half of a second-level cache.
@@ -145,8 +145,8 @@ def _phases[
 
 
 @fieldwise_init
-struct Finish[dtype: DType](TrivialRegisterPassable):
-    """What is done to the sums: `relu((v + bias) scale + shift + residual)`."""
+struct Finish[dtype: DType, activation: StaticString](TrivialRegisterPassable):
+    """What is done to the sums: `(v + bias) scale + shift + residual`, activated."""
 
     var bias: Int
     var weight: Int
@@ -155,7 +155,6 @@ struct Finish[dtype: DType](TrivialRegisterPassable):
     var variance: Int
     var epsilon: Scalar[Self.dtype]
     var residual: Int
-    var rectified: Bool
 
     @always_inline
     def _value(self, address: Int, channel: Int) -> Scalar[Self.dtype]:
@@ -171,7 +170,7 @@ struct Finish[dtype: DType](TrivialRegisterPassable):
             self.bias == 0
             and self.variance == 0
             and self.residual == 0
-            and not self.rectified
+            and Self.activation == "none"
         )
 
     def apply(
@@ -206,17 +205,13 @@ struct Finish[dtype: DType](TrivialRegisterPassable):
             )
             if self.residual != 0:
                 v += other.unsafe_load[width=width](i)
-            if self.rectified:
-                v = v.lt(0).select(SIMD[Self.dtype, width](0), v)
-            to.unsafe_store[width=width](i, v)
+            to.unsafe_store[width=width](i, activated[Self.activation](v))
             i += width
         while i < count:
             var v = line[unsafe_offset=i].fma(scale, shift)
             if self.residual != 0:
                 v += other[unsafe_offset=i]
-            if self.rectified and v < 0:
-                v = 0
-            to[unsafe_offset=i] = v
+            to[unsafe_offset=i] = activated[Self.activation](v)
             i += 1
 
 
@@ -336,7 +331,7 @@ struct Convolution:
 
     @staticmethod
     def execute[
-        dtype: DType, //, target: StaticString
+        dtype: DType, //, activation: StaticString, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=4, ...],
         x: InputTensor[dtype=dtype, rank=4, ...],
@@ -356,7 +351,6 @@ struct Convolution:
         dilation_y: Int64,
         dilation_x: Int64,
         groups: Int64,
-        rectified: Int64,
         epsilon: Float64,
         ctx: DeviceContext,
     ) raises:
@@ -381,7 +375,7 @@ struct Convolution:
             Int(padding_x),
             Int(dilation_x),
         )
-        var finish = Finish[dtype](
+        var finish = Finish[dtype, activation](
             _address(bias),
             _address(norm_weight),
             _address(norm_bias),
@@ -389,7 +383,6 @@ struct Convolution:
             _address(variance),
             epsilon.cast[dtype](),
             Int(residual.unsafe_ptr()) if residual.dim_size[0]() != 0 else 0,
-            rectified != 0,
         )
         var batch = output.dim_size[0]()
         var outputs = output.dim_size[1]()

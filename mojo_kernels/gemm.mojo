@@ -163,9 +163,10 @@ def tasks_for(units: Int, multiplications: Int) -> Int:
 
 
 @always_inline
-def _activated[
+def activated[
     dtype: DType, width: SIMDLength, //, activation: StaticString
 ](v: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """`none`, `relu`, `gelu`, `gelu_tanh` or `silu`."""
     comptime if activation == "none":
         return v
     elif activation == "relu":
@@ -199,13 +200,13 @@ def _finish[
         var v = line.unsafe_load[width=width](j)
         if biased:
             v += bias.unsafe_load[width=width](j).cast[sum]()
-        to.unsafe_store[width=width](j, _activated[activation](v).cast[dtype]())
+        to.unsafe_store[width=width](j, activated[activation](v).cast[dtype]())
         j += width
     while j < columns:
         var v = line.unsafe_load[width=1](j)
         if biased:
             v += bias.unsafe_load[width=1](j).cast[sum]()
-        to.unsafe_store[width=1](j, _activated[activation](v).cast[dtype]())
+        to.unsafe_store[width=1](j, activated[activation](v).cast[dtype]())
         j += 1
 
 

@@ -39,6 +39,8 @@ FUSED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "residual from the left": (lambda x: x + _convolved(x), _IMAGE),
     "bias, relu": (lambda x: F.conv2d(x, _WEIGHT, _VECTOR[:4]).relu(), _IMAGE),
     "one dimension": (lambda x: F.conv1d(x, _WEIGHT[..., 0], padding=1).relu() , _IMAGE[..., 0]),
+    "convolution, gelu": (lambda x: F.gelu(_norm(_convolved(x)) + x), _IMAGE),
+    "convolution, silu": (lambda x: F.silu(_convolved(x)), _IMAGE),
     "groups": (lambda x: F.conv2d(x, _WEIGHT[:, :1], groups=4, stride=2).relu(), _IMAGE),
     "linear, relu": (lambda x: F.linear(x, _MATRIX, _VECTOR).relu(), _ROWS),
     "linear, gelu": (lambda x: F.gelu(F.linear(x, _MATRIX, _VECTOR)), _ROWS),

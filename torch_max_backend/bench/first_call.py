@@ -21,13 +21,16 @@ from torch_max_backend.bench.models import MODELS
 
 
 def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]:
-    """The function under ``framework``: eager, inductor or max."""
+    """The function under ``framework``: eager, inductor, max, or max with one provider of matrix
+    products: ``max:mojo``, ``max:mkl``, ``max:native`` (MAX's own)."""
     if framework == "eager":
         return function
-    if framework == "max":
+    name, _, bank = framework.partition(":")
+    if name == "max":
         from torch_max_backend import max_backend
 
-        return torch.compile(function, backend=max_backend, fullgraph=True)
+        options = {"bank": False if bank == "native" else bank or None}
+        return torch.compile(function, backend=max_backend, fullgraph=True, options=options)
     return torch.compile(function, backend=framework, fullgraph=True)
 
 

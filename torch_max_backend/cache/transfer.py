@@ -236,7 +236,7 @@ def _difference(parts: Mapping[str, str], names: tuple[str, ...] = ()) -> str:
             continue
         found.append(_OTHER.get(name) or f"{name} {_shown(theirs)} != {mine[name]}")
     if not names and (bank := parts.get("bank", "")):
-        here = [found.identity for name in banks() if (found := provider(name)) is not None]
+        here = [p.identity for p in map(provider, banks()) if p is not None]
         if bank not in here:
             found.append(_OTHER["bank"])
     return ", ".join(found)

@@ -19,7 +19,7 @@ _library = torch.library.Library("torch_max_backend", "FRAGMENT")
 _library.define(
     "fused_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, "
     "SymInt[] padding, SymInt[] dilation, SymInt groups, Tensor? norm_weight, Tensor? norm_bias, "
-    "Tensor? mean, Tensor? variance, float epsilon, Tensor? residual, bool rectified) -> Tensor"
+    "Tensor? mean, Tensor? variance, float epsilon, Tensor? residual, str activation) -> Tensor"
 )
 _library.define("fused_addmm(Tensor? self, Tensor mat1, Tensor mat2, str activation) -> Tensor")
 
@@ -48,7 +48,7 @@ def _fused_convolution(
     variance: torch.Tensor | None,
     epsilon: float,
     residual: torch.Tensor | None,
-    rectified: bool,
+    activation: str,
 ) -> torch.Tensor:
     """What the operator means, in ATen: eager execution of a graph that has it."""
     no = [0] * len(stride)
@@ -57,7 +57,7 @@ def _fused_convolution(
         x = _NORM(x, norm_weight, norm_bias, mean, variance, 0.0, epsilon)[0]
     if residual is not None:
         x = x + residual
-    return aten.relu(x) if rectified else x
+    return _activated(x, activation)
 
 
 def _fused_addmm(
@@ -65,6 +65,12 @@ def _fused_addmm(
 ) -> torch.Tensor:
     """What the operator means, in ATen."""
     x = aten.mm(mat1, mat2) if self is None else aten.addmm(self, mat1, mat2)
+    return _activated(x, activation)
+
+
+def _activated(x: torch.Tensor, activation: str) -> torch.Tensor:
+    if activation == "none":
+        return x
     (function, approximate) = next(k for k, v in _ACTIVATIONS.items() if v == activation)
     return function(x) if approximate is None else function(x, approximate=approximate)
 
@@ -118,14 +124,15 @@ def _fuse_convolution(module: GraphModule, node: Node) -> bool:
         other = next((a for a in follower.args if a is not last), None)
         if _is_like(other, value):
             residual, last, follower = other, follower, _only_user(follower)
-    rectified = follower is not None and follower.target is aten.relu.default
-    if rectified:
+    activation = _activation(follower)
+    if activation is not None:
         last = follower
     if last is node:
         return False
     arguments = (
         input, weight, bias, stride, padding, dilation, groups,
-        norm.weight, norm.bias, norm.mean, norm.variance, norm.epsilon, residual, rectified,
+        norm.weight, norm.bias, norm.mean, norm.variance, norm.epsilon, residual,
+        activation or "none",
     )  # fmt: skip
     _replace(module, last, torch.ops.torch_max_backend.fused_convolution.default, arguments)
     return True
@@ -138,18 +145,12 @@ def _fuse_product(module: GraphModule, node: Node) -> bool:
         bias = node.args[0]
         if node.kwargs or tuple(bias.meta["val"].shape) != (value.shape[1],):
             return False
-    # Mojo's erf and tanh have float32's precision.
-    if value.dtype != torch.float32 or not _is_fit(node, a, b):
+    if not _is_fit(node, a, b):
         return False
     last = node
     while (follower := _only_user(last)) is not None and follower.target in _VIEWS:
         last = follower
-    if follower is None:
-        return False
-    named = follower.kwargs.get("approximate")
-    if follower.target is aten.gelu.default and named is None:
-        named = follower.args[1] if len(follower.args) > 1 else "none"
-    activation = _ACTIVATIONS.get((follower.target, named))
+    activation = _activation(follower)
     if activation is None:
         return False
     arguments = (bias, a, b, activation)
@@ -158,6 +159,19 @@ def _fuse_product(module: GraphModule, node: Node) -> bool:
     follower.replace_all_uses_with(source)
     module.graph.erase_node(follower)
     return True
+
+
+def _activation(node: Node | None) -> str | None:
+    """The name of the activation that a node is, as the kernels know it."""
+    if node is None:
+        return None
+    approximate = None
+    if node.target is aten.gelu.default:
+        approximate = node.kwargs.get("approximate", "none")
+    name = _ACTIVATIONS.get((node.target, approximate))
+    # Mojo's erf, exp and tanh have float32's precision.
+    fits = name is not None and (name == "relu" or node.meta["val"].dtype == torch.float32)
+    return name if fits else None
 
 
 def _replace(module: GraphModule, node: Node, target: Any, arguments: tuple[Any, ...]) -> None:

@@ -102,15 +102,15 @@ def fused_convolution(
     variance: TensorValue | None,
     epsilon: float,
     residual: TensorValue | None,
-    rectified: bool,
+    activation: str,
 ) -> TensorValue:
-    """``relu(batch_norm(convolution(input, weight, bias)) + residual)``, each part but the
+    """``activation(batch_norm(convolution(input, weight, bias)) + residual)``, each part but the
     convolution as far as it is given (``graph/epilogues.py``)."""
     spatial = input.rank - 2
     stride, padding, dilation = (
         list(v) * spatial if len(v) == 1 else list(v) for v in (stride, padding, dilation)
     )
-    after = _After(norm_weight, norm_bias, mean, variance, epsilon, residual, rectified)
+    after = _After(norm_weight, norm_bias, mean, variance, epsilon, residual, activation)
     addresses = routine(input.dtype, input.device)
     assert addresses is not None, "the pass runs for the bank only"
     pads = [(p, p) for p in padding]
@@ -127,7 +127,7 @@ class _After:
     variance: TensorValue | None = None
     epsilon: float = 0.0
     residual: TensorValue | None = None
-    rectified: bool = False
+    activation: str = "none"
 
 
 def _by_products(
@@ -164,10 +164,10 @@ def _by_products(
             nothing(input.dtype, 4) if residual is None else residual,
             *addresses,
             *(number(s) for s in settings),
-            number(after.rectified),
             ops.constant(after.epsilon, DType.float64, DeviceRef.CPU()),
         ],
         [TensorType(input.dtype, rows, input.device)],
+        {"activation": after.activation},
     )[0]
     return ops.reshape(result.tensor, shape)
 
