@@ -59,7 +59,7 @@ def _attended(x: Tensor, mask: Tensor, *weights: Tensor) -> Tensor:
 def _blocks(x: Tensor, *kernels: Tensor) -> Tensor:
     for kernel in kernels:
         h = torch.relu(F.conv2d(x, kernel, padding=1))
-        x = torch.sigmoid(h * 2 + x) * h
+        x = torch.sigmoid(h * 2 + x) * torch.cos(h)
     return x
 
 
