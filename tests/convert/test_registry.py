@@ -183,10 +183,10 @@ def test_without_a_check_nothing_is_refused() -> None:
 
 
 def test_flags_are_kept() -> None:
-    map_to(aten.mm.default, native16=True, kernels=True)(mm)
+    map_to(aten.mm.default, native16=True, kernels="base")(mm)
     map_to(aten.bmm.default)(mm)
     assert registry[aten.mm.default].native16
-    assert registry[aten.mm.default].kernels
+    assert registry[aten.mm.default].kernels == "base"
     assert not registry[aten.bmm.default].native16
     assert not registry[aten.bmm.default].kernels
 

@@ -26,7 +26,7 @@ from torch_max_backend.cache.archive import (
     damaged,
 )
 from torch_max_backend.cache.key import cache_key, environment_components
-from torch_max_backend.compile.kernels import kernel_library_name
+from torch_max_backend.compile.kernels import kernel_library_names
 from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
 from torch_max_backend.private_dir import private_dir
@@ -92,9 +92,8 @@ def export_cache(path: str | os.PathLike[str], *, everything: bool = False) -> E
     skipped: dict[str, str] = {}
     try:
         files = list(_entries(folder, everything, skipped))
-        kernels = _kernels()
-        if kernels is not None and kernels.is_file():
-            files.append((kernels, Member.of(kernels.name, kernels.read_bytes())))
+        libraries = [path for path in _libraries().values() if path.is_file()]
+        files += [(path, Member.of(path.name, path.read_bytes())) for path in libraries]
         if not files:
             raise CacheError(
                 f"Nothing in {folder} is for this environment."
@@ -132,10 +131,10 @@ def import_cache(path: str | os.PathLike[str]) -> Imported:
             opened = Archive(file)
             for member in opened.manifest.members:
                 reason = _misfit(member, opened)
-                target = folder / member.name if ENTRY.fullmatch(member.name) else _kernels()
+                target = _libraries().get(member.name, folder / member.name)
                 if reason:
                     skipped[member.name] = reason
-                elif target is not None:
+                else:
                     targets[member] = target
             if not targets:
                 raise CacheError(
@@ -161,10 +160,10 @@ def summary(skipped: Mapping[str, str]) -> str:
     return "\n".join(f"  {count(reason)} skipped: {reason}" for reason in reasons)
 
 
-def _kernels() -> Path | None:
-    """Where the precompiled kernels of this environment are, or would be."""
+def _libraries() -> dict[str, Path]:
+    """Where the precompiled kernels of this environment are, or would be, by name."""
     folder = private_dir("kernels")
-    return None if folder is None else folder / kernel_library_name()
+    return {} if folder is None else {n: folder / n for n in sorted(kernel_library_names())}
 
 
 def _entries(
@@ -200,7 +199,7 @@ def _misfit(member: Member, opened: Archive) -> str:
     content = opened.content(member)
     if not ENTRY.fullmatch(member.name):
         reason = _difference(opened.manifest.environment, _OF_KERNELS)
-        return reason or ("" if member.name == kernel_library_name() else _OTHER["kernels"])
+        return reason or ("" if member.name in kernel_library_names() else _OTHER["kernels"])
     try:
         return _difference(_components(member.name, content))
     except ValueError as e:

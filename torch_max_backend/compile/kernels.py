@@ -1,9 +1,14 @@
-"""The package's Mojo kernels, precompiled once per compiler version and content."""
+"""The package's Mojo kernels, precompiled once per compiler version and content.
+
+What nearly every model needs is one library, ``mojo_kernels/__init__.mojo``; each other family is
+one of its own, so that a model pays for precompiling only those that it calls.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sysconfig
 import tempfile
@@ -14,6 +19,10 @@ from pathlib import Path
 from torch_max_backend import environment
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.private_dir import private_dir
+
+BASE = "base"
+
+_IMPORT = re.compile(r"^from \.(\w+) import", re.MULTILINE)
 
 
 @cache
@@ -42,38 +51,69 @@ def kernel_digest() -> str:
     return digest.hexdigest()
 
 
-def kernel_library_name() -> str:
-    """The name of the file that holds the precompiled kernels."""
+def kernel_library_name(library: str = BASE) -> str:
+    """The name of the file that holds a precompiled library."""
     # MAX caches the analysis of a library by path, so the name carries the content.
-    return f"kernels_{kernel_digest()[:24]}.mojoc"
+    return f"{library}_{kernel_digest()[:24]}.mojoc"
 
 
 @cache
-def kernel_library_path() -> Path:
-    """The precompiled kernels (a ``.mojoc``); precompiles them the first time.
+def kernel_library_names() -> frozenset[str]:
+    """The names that precompiled libraries of these sources may have."""
+    families = [path.stem for path in kernel_sources().glob("*.mojo")]
+    return frozenset(kernel_library_name(name) for name in [BASE, *families])
+
+
+@cache
+def kernel_library_path(library: str = BASE) -> Path:
+    """A precompiled library (a ``.mojoc``); precompiles it the first time.
 
     Concurrent processes each write into a folder of their own and rename, so none sees a partial
     file.
 
+    Args:
+        library: ``BASE``, or the name of a family's file without ".mojo".
+
     Raises:
-        CompilationError: The Mojo compiler refused the sources.
+        CompilationError: There is no such family, or the Mojo compiler refused the sources.
     """
     folder = private_dir("kernels") if environment.cache_enabled() else None
     folder = folder or Path(tempfile.mkdtemp(prefix="torch_max_backend-"))
-    target = folder / kernel_library_name()
+    target = folder / kernel_library_name(library)
     if target.is_file():
         return target
     # The compiled module is named after its file, so only the folder may be temporary.
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
-        _precompile(Path(partial) / target.name)
+        sources = Path(partial) / "sources"
+        _gather(library, sources)
+        _precompile(sources, Path(partial) / target.name)
         os.replace(Path(partial) / target.name, target)
     return target
 
 
-def _precompile(out: Path) -> None:
+def _gather(library: str, folder: Path) -> None:
+    """Make ``folder`` the Mojo package of a library: its family and what that imports."""
+    folder.mkdir()
+    waiting, done = ["__init__" if library == BASE else library], set()
+    while waiting:
+        name = waiting.pop()
+        if name in done:
+            continue
+        done.add(name)
+        try:
+            text = (kernel_sources() / f"{name}.mojo").read_text()
+        except OSError as e:
+            raise CompilationError(f"There is no family of Mojo kernels {name!r}: {e}") from e
+        (folder / f"{name}.mojo").write_text(text)
+        waiting += _IMPORT.findall(text)
+    if library != BASE:
+        (folder / "__init__.mojo").write_text(f"from .{library} import *\n")
+
+
+def _precompile(sources: Path, out: Path) -> None:
     mojo = Path(sysconfig.get_path("scripts")) / "mojo"
     command = [str(mojo) if mojo.is_file() else "mojo", "precompile"]
-    command += [str(kernel_sources()), "-o", str(out)]
+    command += [str(sources), "-o", str(out)]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as e:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_max_backend.compile.kernels import kernel_library_path
+from torch_max_backend.compile.kernels import BASE, kernel_library_path
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import build_lock, compile_slot, session
 from torch_max_backend.convert.converter import build_graph
@@ -34,18 +34,16 @@ def kernel_library(*paths: Path) -> KernelLibrary:
     return library
 
 
-def needs_kernels(trace: Trace) -> bool:
-    """Whether a lowering of this graph calls a kernel of ``mojo_kernels``."""
-    return bool(trace.signature.bank) or any(
-        n.target in registry and registry[n.target].kernels
-        for n in trace.module.graph.nodes
-        if n.op == "call_function"
-    )
+def needed_kernels(trace: Trace) -> set[str]:
+    """The libraries of ``mojo_kernels`` that the lowerings of this graph call."""
+    targets = {n.target for n in trace.module.graph.nodes if n.op == "call_function"}
+    needed = {registry[t].kernels for t in targets & registry.keys()} - {None}
+    return needed | {BASE} if trace.signature.bank else needed
 
 
 def kernel_libraries(traces: Sequence[Trace]) -> list[Path]:
     """The kernel libraries that compiling these graphs needs."""
-    return [kernel_library_path()] if any(map(needs_kernels, traces)) else []
+    return [kernel_library_path(n) for n in sorted(set().union(*map(needed_kernels, traces)))]
 
 
 def build_module(traces: Sequence[Trace]) -> tuple[Module, list[Path]]:

@@ -46,7 +46,7 @@ class Lowering:
         parameters: The argument names that ``function`` takes.
         native16: ``function`` takes float16 and bfloat16 on CPU as they are. Otherwise the
             converter casts them to float32 before and rounds the results after.
-        kernels: ``function`` calls a kernel of ``mojo_kernels``.
+        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any.
         bank: ``function`` calls products of the bank.
     """
 
@@ -55,7 +55,7 @@ class Lowering:
     supports: Callable[..., Refusal | None] | None
     parameters: frozenset[str]
     native16: bool
-    kernels: bool
+    kernels: str | None
     bank: bool
 
     @property
@@ -112,7 +112,7 @@ def map_to(
     supports: Callable[..., Refusal | None] | None = None,
     override: bool = False,
     native16: bool = False,
-    kernels: bool = False,
+    kernels: str | None = None,
     bank: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
@@ -129,7 +129,8 @@ def map_to(
         override: Replace an existing lowering instead of raising.
         native16: The function takes float16 and bfloat16 on CPU as they are (data movement);
             otherwise it sees float32 and its results are rounded.
-        kernels: The function calls a kernel of ``mojo_kernels`` through ``ops.custom``.
+        kernels: The library whose kernels the function calls through ``ops.custom``: "base", or
+            the name of another family's file in ``mojo_kernels``.
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
 
     Raises:

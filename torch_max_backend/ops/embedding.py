@@ -20,7 +20,7 @@ from torch_max_backend.ops.common.promotion import full
 aten = torch.ops.aten
 
 
-@map_to(aten.embedding.default, native16=True, kernels=True)
+@map_to(aten.embedding.default, native16=True, kernels="base")
 def embedding(
     weight: TensorValue,
     indices: TensorValue,
@@ -46,7 +46,7 @@ def embedding(
     return ops.reshape(rows.tensor, [*indices.shape, width])
 
 
-@map_to(aten.embedding_dense_backward.default, kernels=True)
+@map_to(aten.embedding_dense_backward.default, kernels="base")
 def embedding_dense_backward(
     grad_output: TensorValue,
     indices: TensorValue,

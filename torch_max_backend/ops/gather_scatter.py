@@ -63,7 +63,7 @@ def flat_positions(index: TensorValue, dim: int, shape: list[Size]) -> TensorVal
     return position
 
 
-@map_to(aten.gather.default, native16=True, kernels=True)
+@map_to(aten.gather.default, native16=True, kernels="base")
 def gather(
     self: TensorValue, dim: int, index: TensorValue, *, sparse_grad: bool = False
 ) -> TensorValue:
@@ -143,20 +143,20 @@ def _scatter(
     return combine(self, _places(self, dim, index), _covered(src, index), how)
 
 
-@map_to(aten.scatter.src, native16=True, kernels=True)
+@map_to(aten.scatter.src, native16=True, kernels="base")
 def scatter_src(self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
     """scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scatter(self, dim, index, src, "write")
 
 
-@map_to(aten.scatter.value, native16=True, kernels=True)
+@map_to(aten.scatter.value, native16=True, kernels="base")
 def scatter_value(self: TensorValue, dim: int, index: TensorValue, value: Operand) -> TensorValue:
     """scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
     src = full(value, self.dtype, index.shape, self.device)
     return _scatter(self, dim, index, src, "write")
 
 
-@map_to(aten.scatter_add.default, kernels=True)
+@map_to(aten.scatter_add.default, kernels="base")
 def scatter_add(self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
     """scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scatter(self, dim, index, src, "sum")
@@ -165,7 +165,7 @@ def scatter_add(self: TensorValue, dim: int, index: TensorValue, src: TensorValu
 _NAMES = {"add": "sum", "multiply": "prod"}
 
 
-@map_to(aten.scatter.reduce, kernels=True)
+@map_to(aten.scatter.reduce, kernels="base")
 def scatter_with(
     self: TensorValue, dim: int, index: TensorValue, src: TensorValue, *, reduce: str
 ) -> TensorValue:
@@ -173,7 +173,7 @@ def scatter_with(
     return _scatter(self, dim, index, src, _NAMES[reduce])
 
 
-@map_to(aten.scatter.value_reduce, kernels=True)
+@map_to(aten.scatter.value_reduce, kernels="base")
 def scatter_value_with(
     self: TensorValue, dim: int, index: TensorValue, value: Operand, *, reduce: str
 ) -> TensorValue:
@@ -183,7 +183,7 @@ def scatter_value_with(
     return _scatter(self, dim, index, src, _NAMES[reduce])
 
 
-@map_to(aten.scatter_reduce.two, kernels=True)
+@map_to(aten.scatter_reduce.two, kernels="base")
 def scatter_reduce(
     self: TensorValue,
     dim: int,
@@ -201,7 +201,7 @@ def scatter_reduce(
     return _reduced(self, places, _covered(src, index), reduce, include_self)
 
 
-@map_to(aten.index_reduce.default, kernels=True)
+@map_to(aten.index_reduce.default, kernels="base")
 def index_reduce(
     self: TensorValue,
     dim: int,
@@ -251,7 +251,7 @@ def _neutral(how: str, dtype: DType) -> int | float | bool:
     return limits.max if how == "amin" else limits.min
 
 
-@map_to(aten.put.default, kernels=True)
+@map_to(aten.put.default, kernels="base")
 def put(
     self: TensorValue, index: TensorValue, source: TensorValue, accumulate: bool = False
 ) -> TensorValue:

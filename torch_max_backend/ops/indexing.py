@@ -37,7 +37,7 @@ def _no_masks(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Refusal
 
 
 @map_to(
-    aten.index.Tensor, aten._unsafe_index.Tensor, supports=_no_masks, native16=True, kernels=True
+    aten.index.Tensor, aten._unsafe_index.Tensor, supports=_no_masks, native16=True, kernels="base"
 )
 def index(self: TensorValue, indices: list[TensorValue | None]) -> TensorValue:
     """index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"""
@@ -80,7 +80,9 @@ def _mask_axis(rank: int, dim: int, mask_rank: int, values_rank: int) -> int | N
     return values_rank - behind - 1 if values_rank > behind else None
 
 
-@map_to(aten.index_put.default, aten._unsafe_index_put.default, supports=_assignable, kernels=True)
+@map_to(
+    aten.index_put.default, aten._unsafe_index_put.default, supports=_assignable, kernels="base"
+)
 def index_put(
     self: TensorValue,
     indices: list[TensorValue | None],

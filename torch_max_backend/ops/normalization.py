@@ -18,7 +18,7 @@ from torch_max_backend.ops.common.reduce import count, is_empty, mean
 aten = torch.ops.aten
 
 
-@map_to(aten.native_layer_norm.default, kernels=True)
+@map_to(aten.native_layer_norm.default, kernels="base")
 def layer_norm(
     input: TensorValue,
     normalized_shape: list[int | Dim],
@@ -126,7 +126,7 @@ def _flat(values: TensorValue) -> TensorValue:
     return ops.reshape(values, [math.prod(values.shape, start=Dim(1))])
 
 
-@map_to(aten.native_group_norm.default, kernels=True)
+@map_to(aten.native_group_norm.default, kernels="base")
 def group_norm(
     input: TensorValue,
     weight: TensorValue | None,

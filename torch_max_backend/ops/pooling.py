@@ -91,7 +91,7 @@ def _numbers(values: Sequence[int]) -> list[TensorValue]:
     return [ops.constant(v, DType.int64, DeviceRef.CPU()) for v in values]
 
 
-@map_to(aten.max_pool2d_with_indices.default, kernels=True)
+@map_to(aten.max_pool2d_with_indices.default, kernels="base")
 def max_pool2d(
     self: TensorValue,
     kernel_size: list[int],
@@ -106,7 +106,7 @@ def max_pool2d(
     return _max_pool(self, 2, False, *each)
 
 
-@map_to(aten.max_pool3d_with_indices.default, kernels=True)
+@map_to(aten.max_pool3d_with_indices.default, kernels="base")
 def max_pool3d(
     self: TensorValue,
     kernel_size: list[int],
@@ -121,7 +121,7 @@ def max_pool3d(
     return _max_pool(self, 3, False, *each)
 
 
-@map_to(aten.adaptive_max_pool2d.default, kernels=True)
+@map_to(aten.adaptive_max_pool2d.default, kernels="base")
 def adaptive_max_pool2d(
     self: TensorValue, output_size: list[int]
 ) -> tuple[TensorValue, TensorValue]:
@@ -129,7 +129,7 @@ def adaptive_max_pool2d(
     return _max_pool(self, 2, True, [1], [1], [0], [1])
 
 
-@map_to(aten.adaptive_max_pool3d.default, kernels=True)
+@map_to(aten.adaptive_max_pool3d.default, kernels="base")
 def adaptive_max_pool3d(
     self: TensorValue, output_size: list[int]
 ) -> tuple[TensorValue, TensorValue]:
@@ -137,7 +137,7 @@ def adaptive_max_pool3d(
     return _max_pool(self, 3, True, [1], [1], [0], [1])
 
 
-@map_to(aten.avg_pool2d.default, kernels=True)
+@map_to(aten.avg_pool2d.default, kernels="base")
 def avg_pool2d(
     self: TensorValue,
     kernel_size: list[int],
@@ -160,7 +160,7 @@ def avg_pool2d(
     )
 
 
-@map_to(aten.avg_pool3d.default, kernels=True)
+@map_to(aten.avg_pool3d.default, kernels="base")
 def avg_pool3d(
     self: TensorValue,
     kernel_size: list[int],
@@ -183,13 +183,13 @@ def avg_pool3d(
     )
 
 
-@map_to(aten._adaptive_avg_pool2d.default, kernels=True)
+@map_to(aten._adaptive_avg_pool2d.default, kernels="base")
 def adaptive_avg_pool2d(self: TensorValue, output_size: list[int | Dim]) -> TensorValue:
     """_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor"""
     return _adaptive_avg_pool(self, output_size)
 
 
-@map_to(aten._adaptive_avg_pool3d.default, kernels=True)
+@map_to(aten._adaptive_avg_pool3d.default, kernels="base")
 def adaptive_avg_pool3d(self: TensorValue, output_size: list[int | Dim]) -> TensorValue:
     """_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor"""
     return _adaptive_avg_pool(self, output_size)

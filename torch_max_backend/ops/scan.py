@@ -25,13 +25,13 @@ def cumsum(self: TensorValue, dim: int, *, dtype: DType | None = None) -> Tensor
     return ops.cumsum(value, axis(dim, value.rank))
 
 
-@map_to(aten.cumprod.default, kernels=True)
+@map_to(aten.cumprod.default, kernels="base")
 def cumprod(self: TensorValue, dim: int, *, dtype: DType | None = None) -> TensorValue:
     """cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
     return _scan(to_dtype(self, working_dtype()), dim, "prod")
 
 
-@map_to(aten.logcumsumexp.default, kernels=True)
+@map_to(aten.logcumsumexp.default, kernels="base")
 def logcumsumexp(self: TensorValue, dim: int) -> TensorValue:
     """logcumsumexp(Tensor self, int dim) -> Tensor"""
     return _scan(self, dim, "logsumexp")
@@ -63,5 +63,5 @@ def _running_extreme(least: bool) -> Callable[..., tuple[TensorValue, TensorValu
     return lowering
 
 
-map_to(aten.cummax.default, kernels=True)(_running_extreme(least=False))
-map_to(aten.cummin.default, kernels=True)(_running_extreme(least=True))
+map_to(aten.cummax.default, kernels="base")(_running_extreme(least=False))
+map_to(aten.cummin.default, kernels="base")(_running_extreme(least=True))

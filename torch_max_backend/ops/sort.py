@@ -47,13 +47,13 @@ def _back(rows: TensorValue, at: int) -> TensorValue:
     return rows if at == rows.rank - 1 else ops.transpose(rows, at, -1)
 
 
-@map_to(aten.sort.default, kernels=True)
+@map_to(aten.sort.default, kernels="base")
 def sort(self: TensorValue, dim: int, descending: bool) -> tuple[TensorValue, TensorValue]:
     """sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"""
     return _sorted(self, dim, descending)
 
 
-@map_to(aten.sort.stable, kernels=True)
+@map_to(aten.sort.stable, kernels="base")
 def sort_stable(
     self: TensorValue, *, stable: bool | None, dim: int = -1, descending: bool = False
 ) -> tuple[TensorValue, TensorValue]:
@@ -62,7 +62,7 @@ def sort_stable(
     return _sorted(self, dim, descending)
 
 
-@map_to(aten.topk.default, kernels=True)
+@map_to(aten.topk.default, kernels="base")
 def topk(
     self: TensorValue, k: int | Dim, dim: int, largest: bool, sorted: bool
 ) -> tuple[TensorValue, TensorValue]:
@@ -91,7 +91,7 @@ def topk(
     return _back(values.tensor, at), _back(indices.tensor, at)
 
 
-@map_to(aten.kthvalue.default, kernels=True)
+@map_to(aten.kthvalue.default, kernels="base")
 def kthvalue(
     self: TensorValue, k: int | Dim, dim: int, keepdim: bool
 ) -> tuple[TensorValue, TensorValue]:
@@ -108,7 +108,7 @@ def kthvalue(
     )
 
 
-@map_to(aten.median.dim, kernels=True)
+@map_to(aten.median.dim, kernels="base")
 def median_dim(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, TensorValue]:
     """median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)"""
     shape = expected(0).shape
@@ -118,7 +118,7 @@ def median_dim(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue,
     return ops.reshape(values, shape), ops.reshape(indices, shape)
 
 
-@map_to(aten.median.default, kernels=True)
+@map_to(aten.median.default, kernels="base")
 def median(self: TensorValue) -> TensorValue:
     """median(Tensor self) -> Tensor"""
     if self.rank == 0:
