@@ -1,0 +1,227 @@
+"""``python -m tests.conformance.sweep``: all of torch's operator database, as a table.
+
+Every entry of ``op_db`` that torch traces, in eight dtypes and at least six samples each where
+torch has as many. Batches of programs are compiled as one MAX module in processes of their own: a
+crash is found and counted. ``--trace-only`` compiles nothing and says what has no lowering.
+
+    python -m tests.conformance.sweep --out sweep.json --markdown docs/conformance.md
+    python -m tests.conformance.sweep 'linalg.*' --dtypes float32 --trace-only
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+
+# What torch itself cannot trace without values of tensors; Dynamo breaks the graph there.
+_UNTRACEABLE = (
+    "DynamicOutputShapeException",
+    "DataDependentOutputException",
+    "UnsupportedFakeTensorException",
+    "GuardOnDataDependentSymNode",
+)
+
+# Programs compiled as one module.
+_BATCH = 160
+
+Task = tuple[str, str]
+Result = dict[str, Any]
+
+
+def check(tasks: Sequence[Task], samples: int, dynamic: bool, trace_only: bool) -> Iterator[Result]:
+    """Run the samples of (entry, dtype) pairs; one result each."""
+    import torch
+
+    from tests.conformance.closeness import difference
+    from tests.conformance.reference import truth
+    from tests.conformance.samples import programs
+    from tests.conformance.together import Program, compile_together, trace_program
+    from torch_max_backend import UnsupportedError
+
+    found: list[tuple[Task, Program]] = []
+    for name, dtype in tasks:
+        try:
+            made = list(programs(name, getattr(torch, dtype), limit=samples, dynamic=dynamic))
+        except Exception as e:
+            yield _result(
+                (name, dtype), f"{name}-{dtype}", "no samples", f"{type(e).__name__}: {e}"
+            )
+            continue
+        found += [((name, dtype), program) for program in made]
+    if trace_only:
+        for _, program in found:
+            try:
+                program.trace = trace_program(program)
+            except Exception as e:
+                program.error = e
+    else:
+        compile_together([program for _, program in found])
+    for task, program in found:
+        error = program.error
+        if isinstance(error, UnsupportedError):
+            yield _result(task, program.name, "refused", str(error), _operators(error))
+        elif error is not None and type(error).__name__ in _UNTRACEABLE:
+            yield _result(task, program.name, "not traced", type(error).__name__)
+        elif error is not None:
+            kind = "error" if _eager_works(program) else "no samples"
+            yield _result(task, program.name, kind, f"{type(error).__name__}: {error}")
+        elif trace_only:
+            yield _result(task, program.name, "traced", "")
+        else:
+            print(f"# {program.name}", flush=True)
+            try:
+                wrong = difference(program.run(), program.eager(), truth(program))
+                yield _result(task, program.name, "wrong" if wrong else "passed", wrong or "")
+            except Exception as e:
+                yield _result(task, program.name, "error", f"{type(e).__name__}: {e}")
+
+
+def _eager_works(program: Any) -> bool:
+    try:
+        program.eager()
+    except Exception:
+        return False
+    return True
+
+
+def _operators(error: Exception) -> list[str]:
+    return list(getattr(error, "operators", None) or [type(error).__name__])
+
+
+def _result(
+    task: Task, program: str, outcome: str, text: str, operators: Sequence[str] = ()
+) -> Result:
+    return {
+        "entry": task[0],
+        "dtype": task[1],
+        "program": program,
+        "outcome": outcome,
+        "text": text[:2000],
+        "operators": list(operators),
+    }
+
+
+def _worker(given: argparse.Namespace) -> None:
+    tasks = [tuple(task) for task in json.loads(Path(given.tasks).read_text())]
+    for result in check(tasks, given.samples, given.dynamic, given.trace_only):
+        print(json.dumps(result), flush=True)
+
+
+def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
+    """Check a batch in a process of its own; where that dies, its halves, to find the crash."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(tasks, file)
+        file.flush()
+        command = [sys.executable, "-m", "tests.conformance.sweep", "--tasks", file.name]
+        command += ["--samples", str(given.samples)]
+        command += ["--dynamic"] * given.dynamic + ["--trace-only"] * given.trace_only
+        done = subprocess.run(command, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    results = [json.loads(line) for line in lines if line.startswith("{")]
+    if done.returncode == 0:
+        return results
+    if len(tasks) > 1:
+        half = len(tasks) // 2
+        return run_apart(tasks[:half], given) + run_apart(tasks[half:], given)
+    last = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
+    program = last[-1] if last else f"{tasks[0][0]}-{tasks[0][1]}"
+    tail = done.stderr.strip().splitlines()[-3:]
+    text = f"the process ended with {done.returncode}: {' '.join(tail)}"
+    return [r for r in results if r["program"] != program] + [
+        _result(tasks[0], program, "crash", text)
+    ]
+
+
+def all_tasks(patterns: Iterable[str], dtypes: Iterable[str]) -> list[Task]:
+    """The (entry, dtype) pairs of ``op_db`` that match."""
+    import torch
+
+    from tests.conformance.samples import OPS
+
+    chosen = [n for n in OPS if any(fnmatch.fnmatchcase(n, p) for p in patterns)]
+    return [(n, d) for n in chosen for d in dtypes if getattr(torch, d) in OPS[n].dtypes]
+
+
+def batches(tasks: Sequence[Task], samples: int) -> list[list[Task]]:
+    size = max(1, _BATCH // samples)
+    return [list(tasks[i : i + size]) for i in range(0, len(tasks), size)]
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """The share of samples that pass, and what does not with its reason."""
+    counted = [r for r in results if r["outcome"] not in ("no samples", "not traced")]
+    outcomes = Counter(r["outcome"] for r in counted)
+    total = len(counted)
+    lines = ["| outcome | samples | share |", "|---|---|---|"]
+    lines += [f"| {o} | {n} | {n / total:.1%} |" for o, n in outcomes.most_common()]
+    lines += ["", "| refused | samples | entries | why |", "|---|---|---|---|"]
+    by_operator: dict[str, list[Result]] = {}
+    for r in counted:
+        for operator in r["operators"] if r["outcome"] == "refused" else ():
+            by_operator.setdefault(operator, []).append(r)
+    for operator, rows in sorted(by_operator.items(), key=lambda i: -len(i[1])):
+        entries = sorted({r["entry"] for r in rows})
+        shown = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
+        lines.append(f"| {operator} | {len(rows)} | {shown} | {_reason(rows[0], operator)} |")
+    rest = [r for r in counted if r["outcome"] in ("wrong", "error", "crash")]
+    if rest:
+        lines += ["", "| sample | outcome | what |", "|---|---|---|"]
+        lines += [f"| {r['program']} | {r['outcome']} | {_first(r['text'])} |" for r in rest]
+    return "\n".join(lines) + "\n"
+
+
+def _reason(result: Result, operator: str) -> str:
+    for line in result["text"].splitlines():
+        if operator in line and ": " in line:
+            return line.rpartition(": ")[2]
+    return _first(result["text"])
+
+
+def _first(text: str) -> str:
+    return " ".join(text.split())[:160].replace("|", "\\|")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ops", nargs="*", default=["*"], help="op_db names; * matches any text")
+    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES))
+    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--dynamic", action="store_true", help="trace with symbolic sizes")
+    parser.add_argument("--trace-only", action="store_true", help="compile and run nothing")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write every result as JSON")
+    parser.add_argument("--markdown", type=Path, help="write the tables")
+    parser.add_argument("--tasks", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.tasks:
+        _worker(given)
+        return
+    tasks = all_tasks(given.ops or ["*"], given.dtypes)
+    work = batches(tasks, given.samples)
+    results: list[Result] = []
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for i, found in enumerate(pool.map(lambda b: run_apart(b, given), work), 1):
+            results += found
+            counts = Counter(r["outcome"] for r in results)
+            print(f"{i} of {len(work)}: {dict(counts)}", file=sys.stderr, flush=True)
+            if given.out:
+                given.out.write_text(json.dumps(results, indent=0))
+    text = markdown(results)
+    print(text)
+    if given.markdown:
+        given.markdown.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
