@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_cache,):
+    for add in (_add_cache, _add_operators):
         add(commands)
     given = list(sys.argv[1:] if arguments is None else arguments)
     own = 3 if given[:2] == ["cache", "warm"] else len(given)
@@ -80,6 +80,24 @@ def _add_cache(commands: Any) -> None:
     )
     take.add_argument("file", metavar="FILE")
     take.set_defaults(run=_import)
+
+
+def _add_operators(commands: Any) -> None:
+    """The command ``operators``."""
+    operators = commands.add_parser(
+        "operators",
+        help="what becomes of each ATen operator, as Markdown",
+        description="Prints which ATen operators are lowered, decomposed or refused, and why.",
+        allow_abbrev=False,
+    )
+    operators.set_defaults(run=_operators)
+
+
+def _operators(parsed: argparse.Namespace) -> int:
+    from torch_max_backend.convert.catalogue import markdown
+
+    sys.stdout.write(markdown())
+    return 0
 
 
 def _warm(parsed: argparse.Namespace) -> Any:

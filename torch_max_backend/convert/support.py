@@ -27,6 +27,20 @@ from torch_max_backend.graph.shapes import is_scalar_node
 _SKIPPED = frozenset({torch.ops.aten.copy_.default})
 
 
+_MISSING = {
+    "aten::_local_scalar_dense": "a Python number that depends on the data; keep .item() and the "
+    "like out of the compiled region",
+    "aten::resize_": "it changes the memory of its argument, which a functional graph cannot",
+} | dict.fromkeys(
+    ("aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"), "MAX has no complex numbers"
+)
+
+
+def missing(op: OpOverload) -> Refusal:
+    """Why an overload has no lowering."""
+    return Refusal(_MISSING.get(op._schema.name, "no lowering is registered"))
+
+
 def is_skipped(node: Node) -> bool:
     """Nodes that the signature handles: the writes to mutated arguments."""
     return node.target in _SKIPPED
@@ -48,7 +62,7 @@ def refusal(node: Node) -> Refusal | None:
             )
         return Refusal("not an ATen operator")
     if target not in registry:
-        return Refusal("no lowering is registered")
+        return missing(target)
     if free_unbacked_symbols(node.meta.get("val")):
         return Refusal("the size of its result depends on the data")
     arguments = {
