@@ -7,7 +7,8 @@ reads from end to end, and a tile of the result stays in registers."""
 from std.bit import log2_floor
 from std.math import ceildiv
 from std.memory import Pointer
-from std.sys import CompilationTarget, simd_width_of
+from std.sys import CompilationTarget, simd_width_of, size_of
+from std.sys.intrinsics import PrefetchOptions, prefetch
 
 comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
 
@@ -19,6 +20,11 @@ comptime COLUMNS = 1024
 comptime WIDE = 2
 # Tiles of rows of the left operand at a time.
 comptime TILES = 12
+# Rows of lower tiles, for what is left of the rows.
+comptime MIDDLE = 8 if _high() > 8 else 4
+comptime LOW = MIDDLE // 2
+# Bytes of a cache line.
+comptime LINE = 64
 # Up to so many rows are read where they lie: copying would cost more.
 comptime FEW = 4
 
@@ -131,9 +137,56 @@ def pack[
                 block[unsafe_offset = p * panel + j] = 0
 
 
+struct Ahead[dtype: DType](TrivialRegisterPassable):
+    """Memory to bring into the second cache while a tile is computed: a share
+    of what is copied next."""
+
+    var matrix: Matrix[Self.dtype]
+    var across: Bool
+    var size: Int
+    var line: Int
+    var at: Int
+    var left: Int
+
+    @always_inline
+    def __init__(
+        out self,
+        matrix: Matrix[Self.dtype],
+        depth: Int,
+        columns: Int,
+        first: Int,
+        last: Int,
+        shares: Int,
+    ):
+        """Shares `first` to `last` of `shares` of `matrix[depth, columns]`."""
+        self.matrix = matrix
+        self.across = matrix.column == 1
+        var lines = depth if self.across else columns
+        self.size = columns if self.across else depth
+        self.line = first * lines // shares
+        self.at = 0
+        var end = min(last, shares) * lines // shares
+        self.left = (end - self.line) * ceildiv(self.size, LINE // size_of[Scalar[Self.dtype]]())
+
+    @always_inline
+    def bring(mut self, some: Int):
+        """Asks for the next cache lines."""
+        for _ in range(min(some, self.left)):
+            var row = self.line if self.across else self.at
+            var column = self.at if self.across else self.line
+            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
+                self.matrix.at(row, column)
+            )
+            self.at += LINE // size_of[Scalar[Self.dtype]]()
+            if self.at >= self.size:
+                self.at = 0
+                self.line += 1
+        self.left = max(0, self.left - some)
+
+
 @always_inline
 def _tile[
-    dtype: DType, //, high: Int
+    dtype: DType, next: DType, //, high: Int
 ](
     a: Address[dtype],
     b: Address[dtype],
@@ -143,23 +196,28 @@ def _tile[
     rows: Int,
     columns: Int,
     added: Bool,
+    var ahead: Ahead[next],
 ):
     """One tile of the result from a panel of each operand; `added` to what is
     there."""
     comptime width = simd_width_of[dtype]()
+    comptime stretch = 16
     var sums = Array[SIMD[dtype, width], high * WIDE](fill=SIMD[dtype, width](0))
     var ap = a
     var bp = b
-    for _ in range(depth):
-        var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
-        comptime for j in range(WIDE):
-            right[j] = bp.unsafe_load[width=width](j * width)
-        comptime for i in range(high):
-            var left = SIMD[dtype, width](ap[unsafe_offset=i])
+    var some = ceildiv(ahead.left * stretch, depth)
+    for begun in range(0, depth, stretch):
+        for _ in range(min(stretch, depth - begun)):
+            var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
             comptime for j in range(WIDE):
-                sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
-        ap = ap.unsafe_offset(high)
-        bp = bp.unsafe_offset(WIDE * width)
+                right[j] = bp.unsafe_load[width=width](j * width)
+            comptime for i in range(high):
+                var left = SIMD[dtype, width](ap[unsafe_offset=i])
+                comptime for j in range(WIDE):
+                    sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
+            ap = ap.unsafe_offset(high)
+            bp = bp.unsafe_offset(WIDE * width)
+        ahead.bring(some)
     if rows == high and columns == WIDE * width:
         comptime for i in range(high):
             comptime for j in range(WIDE):
@@ -194,6 +252,70 @@ def right_size[sum: DType](n: Int, depth: Int) -> Int:
     return min(COLUMNS, ceildiv(n, panel) * panel) * depth
 
 
+@always_inline
+def _height(rows: Int) -> Int:
+    """Rows of the next tile where so many are left: of three heights, so that
+    few rows of a tile are idle."""
+    comptime high = _high()
+    if rows > high - high // 7:
+        return high
+    return MIDDLE if rows > LOW else LOW
+
+
+@always_inline
+def _pack_left[
+    dtype: DType, sum: DType, //
+](to: Address[sum], source: Matrix[dtype], rows: Int, depth: Int):
+    """Copies rows into a panel for each tile."""
+    comptime high = _high()
+    var i = 0
+    while i < rows:
+        var height = _height(rows - i)
+        var panel = to.unsafe_offset(i * depth)
+        var count = min(height, rows - i)
+        if height == high:
+            pack[high](panel, source.from_(i, 0), count, depth)
+        elif height == MIDDLE:
+            pack[MIDDLE](panel, source.from_(i, 0), count, depth)
+        else:
+            pack[LOW](panel, source.from_(i, 0), count, depth)
+        i += height
+
+
+@always_inline
+def _tiles[
+    dtype: DType, next: DType, //
+](
+    rows: Int,
+    columns: Int,
+    depth: Int,
+    left: Address[dtype],
+    right: Address[dtype],
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+    following: Matrix[next],
+    next_columns: Int,
+):
+    """The tiles of one panel of the right operand, while the `following` one
+    comes nearer."""
+    comptime high = _high()
+    var i = 0
+    while i < rows:
+        var height = _height(rows - i)
+        var ahead = Ahead(following, depth, next_columns, i, i + height, rows)
+        var count = min(height, rows - i)
+        var panel = left.unsafe_offset(i * depth)
+        var to = c.unsafe_offset(i * row)
+        if height == high:
+            _tile[high](panel, right, depth, to, row, count, columns, added, ahead)
+        elif height == MIDDLE:
+            _tile[MIDDLE](panel, right, depth, to, row, count, columns, added, ahead)
+        else:
+            _tile[LOW](panel, right, depth, to, row, count, columns, added, ahead)
+        i += height
+
+
 @no_inline
 def packed_product[
     a_type: DType, sum: DType, //
@@ -211,22 +333,22 @@ def packed_product[
     """`c[m, columns] = a[m, depth] b`, or added to what is there, of a `b` in
     panels `right`; `left` is space for panels of `a`."""
     comptime panel = WIDE * simd_width_of[sum]()
-    comptime high = _high()
-    for i in range(0, m, TILES * high):
-        var rows = min(TILES * high, m - i)
-        pack[high](left, a.from_(i, 0), rows, depth)
-        for jj in range(0, columns, panel):
-            for ii in range(0, rows, high):
-                _tile[high](
-                    left.unsafe_offset(ii * depth),
-                    right.unsafe_offset(jj * depth),
-                    depth,
-                    c.unsafe_offset((i + ii) * row + jj),
-                    row,
-                    min(high, rows - ii),
-                    min(panel, columns - jj),
-                    added,
-                )
+    for i in range(0, m, TILES * _high()):
+        var rows = min(TILES * _high(), m - i)
+        _pack_left(left, a.from_(i, 0), rows, depth)
+        for j in range(0, columns, panel):
+            _tiles(
+                rows,
+                min(panel, columns - j),
+                depth,
+                left,
+                right.unsafe_offset(j * depth),
+                c.unsafe_offset(i * row + j),
+                row,
+                added,
+                a,
+                0,
+            )
 
 
 @no_inline
@@ -235,6 +357,7 @@ def product[
 ](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
     """`c[m, n] = a[m, k] b[k, n]`, `row` the distance of rows of `c`."""
     comptime width = simd_width_of[sum]()
+    comptime panel = WIDE * width
     if k == 0:
         for i in range(m):
             for j in range(n):
@@ -246,20 +369,42 @@ def product[
     if m <= FEW and b.row == 1 and a.column == 1:
         _few_by_dots(m, n, k, a, b, c, row)
         return
+    # Few rows: each panel of the right operand is used up while it is in the first cache.
+    var once = m <= TILES * _high()
     var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, min(DEPTH, k)) + width)
     var right = List[Scalar[sum]](
-        unsafe_uninit_length=right_size[sum](n, min(DEPTH, k)) + width
+        unsafe_uninit_length=right_size[sum](panel if once else n, min(DEPTH, k)) + width
     )
     var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
     var rp = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    for j in range(0, n, COLUMNS):
-        var columns = min(COLUMNS, n - j)
+    if once:
         for p in range(0, k, DEPTH):
             var depth = min(DEPTH, k - p)
-            pack[WIDE * width](rp, b.from_(p, j).turned(), columns, depth)
-            packed_product(
-                m, columns, depth, a.from_(0, p), lp, rp, c.unsafe_offset(j), row, p != 0
-            )
+            _pack_left(lp, a.from_(0, p), m, depth)
+            for j in range(0, n, panel):
+                var columns = min(panel, n - j)
+                pack[panel](rp, b.from_(p, j).turned(), columns, depth)
+                _tiles(
+                    m,
+                    columns,
+                    depth,
+                    lp,
+                    rp,
+                    c.unsafe_offset(j),
+                    row,
+                    p != 0,
+                    b.from_(p, j + panel),
+                    min(panel, max(0, n - j - panel)),
+                )
+    else:
+        for j in range(0, n, COLUMNS):
+            var columns = min(COLUMNS, n - j)
+            for p in range(0, k, DEPTH):
+                var depth = min(DEPTH, k - p)
+                pack[panel](rp, b.from_(p, j).turned(), columns, depth)
+                packed_product(
+                    m, columns, depth, a.from_(0, p), lp, rp, c.unsafe_offset(j), row, p != 0
+                )
     _ = left^
     _ = right^
 

@@ -16,6 +16,7 @@ from torch_max_backend.errors import (
     UnsupportedError,
     UnsupportedOperatorError,
 )
+from torch_max_backend.mojo_op import mojo_op
 
 __all__ = [
     "CacheError",
@@ -33,4 +34,5 @@ __all__ = [
     "UnsupportedOperatorError",
     "map_to",
     "max_backend",
+    "mojo_op",
 ]

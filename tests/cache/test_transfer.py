@@ -245,7 +245,7 @@ def test_kernels_arrive_where_they_are_looked_for(
         raise AssertionError("the kernels are compiled again")
 
     monkeypatch.setattr(module, "_precompile", compiled)
-    found = module.kernel_library_path.__wrapped__()
+    found = module._precompiled.__wrapped__(module.BASE, module.kernel_library_name())
     assert found.read_bytes() == kernels.read_bytes()
 
 

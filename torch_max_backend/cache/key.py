@@ -20,8 +20,9 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from torch_max_backend.compile.kernels import kernel_digest
+from torch_max_backend.compile.kernels import kernel_digest, source_digest
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import Trace
 from torch_max_backend.graph.text import text_of
 
@@ -103,12 +104,14 @@ def _target() -> str:
 def lowerings_digest(trace: Trace) -> str:
     """Digest of the lowerings from outside this package that the graph uses."""
     parts = []
-    targets = {n.target for n in trace.module.graph.nodes if isinstance(n.target, OpOverload)}
+    targets = {n.target for n in every_node(trace.module) if isinstance(n.target, OpOverload)}
     for op in sorted(targets & registry.keys(), key=str):
         lowering = registry[op]
         file = inspect.getsourcefile(lowering.function)
         if file is None or not Path(file).resolve().is_relative_to(_PACKAGE):
             parts.append(f"{op} {lowering.native16} {function_digest(lowering.function)}")
+        if isinstance(lowering.kernels, Path):
+            parts += [source_digest(lowering.kernels), function_digest(lowering.function)]
     return _digest("\n".join(parts))
 
 
@@ -149,7 +152,7 @@ def graph_text(trace: Trace) -> str:
     """The graph with nodes numbered in order: targets, arguments, metadata, small constants."""
     number: dict[Node, int] = {}
     lines = []
-    for i, node in enumerate(trace.module.graph.nodes):
+    for i, node in enumerate(every_node(trace.module)):
         number[node] = i
         target = "" if node.op == "placeholder" else str(node.target)
         parts = [

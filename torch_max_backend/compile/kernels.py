@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -64,28 +65,57 @@ def kernel_library_names() -> frozenset[str]:
     return frozenset(kernel_library_name(name) for name in [BASE, *families])
 
 
-@cache
-def kernel_library_path(library: str = BASE) -> Path:
+def source_digest(source: Path) -> str:
+    """SHA-256 of Mojo sources outside this package (a file, or the folder of a Mojo package) and
+    of the Mojo version.
+
+    Raises:
+        CompilationError: They cannot be read.
+    """
+    digest = hashlib.sha256(version("mojo-compiler").encode())
+    files = sorted(source.rglob("*.mojo")) if source.is_dir() else [source]
+    try:
+        for path in files:
+            name = path.relative_to(source.parent)
+            digest.update(str(name).encode() + b"\0" + path.read_bytes() + b"\0")
+    except OSError as e:
+        raise CompilationError(f"The Mojo sources {source} cannot be read: {e}") from e
+    return digest.hexdigest()
+
+
+def _file_name(library: str | Path) -> str:
+    if isinstance(library, str):
+        return kernel_library_name(library)
+    return f"{library.stem}_{source_digest(library)[:24]}.mojoc"
+
+
+def kernel_library_path(library: str | Path = BASE) -> Path:
     """A precompiled library (a ``.mojoc``); precompiles it the first time.
 
     Concurrent processes each write into a folder of their own and rename, so none sees a partial
     file.
 
     Args:
-        library: ``BASE``, or the name of a family's file without ".mojo".
+        library: ``BASE``, the name of a family's file without ".mojo", or Mojo sources outside
+            this package: a file, or the folder of a Mojo package.
 
     Raises:
         CompilationError: There is no such family, or the Mojo compiler refused the sources.
     """
+    return _precompiled(library, _file_name(library))
+
+
+@cache
+def _precompiled(library: str | Path, name: str) -> Path:
     folder = private_dir("kernels") if environment.cache_enabled() else None
     folder = folder or Path(tempfile.mkdtemp(prefix="torch_max_backend-"))
-    target = folder / kernel_library_name(library)
+    target = folder / name
     if target.is_file():
         return target
     # The compiled module is named after its file, so only the folder may be temporary.
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
         sources = Path(partial) / "sources"
-        _gather(library, sources)
+        _copy(library, sources) if isinstance(library, Path) else _gather(library, sources)
         _precompile(sources, Path(partial) / target.name)
         os.replace(Path(partial) / target.name, target)
     return target
@@ -108,6 +138,16 @@ def _gather(library: str, folder: Path) -> None:
         waiting += _IMPORT.findall(text)
     if library != BASE:
         (folder / "__init__.mojo").write_text(f"from .{library} import *\n")
+
+
+def _copy(source: Path, folder: Path) -> None:
+    """Make ``folder`` the Mojo package of sources outside this package."""
+    if source.is_dir():
+        shutil.copytree(source, folder)
+        return
+    folder.mkdir()
+    shutil.copy(source, folder / source.name)
+    (folder / "__init__.mojo").write_text(f"from .{source.stem} import *\n")
 
 
 def _precompile(sources: Path, out: Path) -> None:

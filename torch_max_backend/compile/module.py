@@ -16,6 +16,7 @@ from torch_max_backend.compile.session import build_lock, compile_slot, session
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.errors import CompilationError
+from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import Trace
 
 if TYPE_CHECKING:
@@ -34,16 +35,17 @@ def kernel_library(*paths: Path) -> KernelLibrary:
     return library
 
 
-def needed_kernels(trace: Trace) -> set[str]:
-    """The libraries of ``mojo_kernels`` that the lowerings of this graph call."""
-    targets = {n.target for n in trace.module.graph.nodes if n.op == "call_function"}
+def needed_kernels(trace: Trace) -> set[str | Path]:
+    """The libraries of Mojo kernels that the lowerings of this graph call."""
+    targets = {n.target for n in every_node(trace.module) if n.op == "call_function"}
     needed = {registry[t].kernels for t in targets & registry.keys()} - {None}
     return needed | {BASE} if trace.signature.bank else needed
 
 
 def kernel_libraries(traces: Sequence[Trace]) -> list[Path]:
     """The kernel libraries that compiling these graphs needs."""
-    return [kernel_library_path(n) for n in sorted(set().union(*map(needed_kernels, traces)))]
+    needed = set().union(*map(needed_kernels, traces))
+    return [kernel_library_path(library) for library in sorted(needed, key=str)]
 
 
 def build_module(traces: Sequence[Trace]) -> tuple[Module, list[Path]]:

@@ -6,6 +6,7 @@ import torch
 
 from torch_max_backend.bank.provider import Provider
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import ModelInput, Trace
 
 
@@ -13,7 +14,7 @@ def use_bank(trace: Trace, provider: Provider) -> None:
     """Have a graph's matrix products on CPU computed by a provider: the addresses of the routines
     that it calls become inputs of its model."""
     wanted: set[str] = set()
-    for node in trace.module.graph.nodes:
+    for node in every_node(trace.module):
         if node.target not in registry or not registry[node.target].bank:
             continue
         value = node.meta["val"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,10 +20,12 @@ from max.graph import (
     TensorValue,
     ops,
 )
+from torch import SymFloat, SymInt
 from torch._ops import OpOverload
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from torch_max_backend.convert.context import NodeContext, TensorSpec, converting
+from torch_max_backend.convert.control_flow import converted
 from torch_max_backend.convert.describe import describe_call, where
 from torch_max_backend.convert.devices import device_ref
 from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS, max_dtype
@@ -32,6 +35,7 @@ from torch_max_backend.convert.support import is_skipped
 from torch_max_backend.errors import ConversionError, MaxBackendError
 from torch_max_backend.graph.arguments import scalar_dtype, wants_size
 from torch_max_backend.graph.layout import Layout
+from torch_max_backend.graph.nested import CONTROL_FLOW, body
 from torch_max_backend.graph.regions import Instance, Region, find_regions
 from torch_max_backend.graph.shapes import SymScalar, is_scalar_node
 from torch_max_backend.graph.signature import Trace, attribute
@@ -39,6 +43,8 @@ from torch_max_backend.graph.text import text_of
 
 _SCALAR_DTYPES = {"int64": DType.int64, "float64": DType.float64, "bool": DType.bool}
 _CARRIER_DTYPE = DType.int8
+# The schema type of what is data.
+_DATA = torch.ops.aten.neg.default._schema.arguments[0].real_type
 
 
 def build_graph(
@@ -74,6 +80,7 @@ class _Builder:
         self.addresses: dict[str, TensorValue] = {}
         self.subgraphs: dict[Region, Graph | None] = {}
         self.subgraph_types: dict[Region, list[TensorType]] = {}
+        self.modules: dict[Any, GraphModule] = {}
 
     # Inputs
 
@@ -168,7 +175,8 @@ class _Builder:
             self.values[node] = self.values[source][index]
             return
         try:
-            self.values[node] = self._convert(node)
+            branches = node.target in CONTROL_FLOW
+            self.values[node] = self._controlled(node) if branches else self._convert(node)
         except MaxBackendError as e:
             if isinstance(e, ConversionError) and "  at " in str(e):
                 raise
@@ -194,6 +202,8 @@ class _Builder:
             return text_of(value, self.symbols, name) if is_scalar_node(operand) else "%"
 
         parts = (node.args, node.kwargs, node.meta.get("val"), used)
+        if node.target in CONTROL_FLOW:
+            return node.name  # the text does not say what is inside
         return f"{node.target} {text_of(parts, self.symbols, name)}"
 
     def _call_region(self, graph: GuardedGraph, region: Region, instance: Instance) -> bool:
@@ -231,6 +241,33 @@ class _Builder:
             inner.output(*(self.values[first.nodes[o]] for o in region.outputs))
         self.values, self.addresses, self.scalars = outer
         return inner
+
+    def _controlled(self, node: Node) -> list[TensorValue]:
+        module = self.modules.get(node.graph, self.trace.module)
+
+        def value_of(argument: Any) -> Any:
+            if isinstance(argument, (list, tuple)):
+                return [value_of(a) for a in argument]
+            inner = body(module, argument) if _is_attribute(argument) else None
+            if inner is not None:
+                return inner
+            # A number is no argument of a schema that would say what it is for: its users do.
+            return argument if _is_number(argument) else self._argument(_DATA, argument)
+
+        specs = [self.spec(v) for v in node.meta["val"]]
+        return converted(node, value_of, specs, self._body)
+
+    def _body(self, module: GraphModule, operands: Sequence[Any]) -> list[TensorValue]:
+        """The results of a graph inside this one, its nodes converted where MAX builds now."""
+        self.modules[module.graph] = module
+        given = iter(operands)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = next(given)
+            elif node.op == "call_function" and not is_scalar_node(node):
+                self._convert_node(node)
+        output = next(n for n in reversed(module.graph.nodes) if n.op == "output")
+        return [self.values[n] for n in output.args[0]]
 
     def _convert(self, node: Node) -> Any:
         lowering = registry[node.target]
@@ -352,6 +389,14 @@ def _constant(tensor: torch.Tensor) -> TensorValue:
     value = ops.constant(data.numpy(), max_dtype(data.dtype), DeviceRef.CPU())
     # MAX makes one dimension of none.
     return ops.reshape(value, list(data.shape))
+
+
+def _is_attribute(value: Any) -> bool:
+    return isinstance(value, Node) and value.op == "get_attr"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Node) and isinstance(value.meta.get("val"), (SymInt, SymFloat))
 
 
 def _is_heavy(node: Node) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -46,7 +47,7 @@ class Lowering:
         parameters: The argument names that ``function`` takes.
         native16: ``function`` takes float16 and bfloat16 on CPU as they are. Otherwise the
             converter casts them to float32 before and rounds the results after.
-        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any.
+        kernels: The library of Mojo kernels that ``function`` calls, if any.
         bank: ``function`` calls products of the bank.
     """
 
@@ -55,7 +56,7 @@ class Lowering:
     supports: Callable[..., Refusal | None] | None
     parameters: frozenset[str]
     native16: bool
-    kernels: str | None
+    kernels: str | Path | None
     bank: bool
 
     @property
@@ -112,7 +113,7 @@ def map_to(
     supports: Callable[..., Refusal | None] | None = None,
     override: bool = False,
     native16: bool = False,
-    kernels: str | None = None,
+    kernels: str | Path | None = None,
     bank: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
@@ -129,8 +130,9 @@ def map_to(
         override: Replace an existing lowering instead of raising.
         native16: The function takes float16 and bfloat16 on CPU as they are (data movement);
             otherwise it sees float32 and its results are rounded.
-        kernels: The library whose kernels the function calls through ``ops.custom``: "base", or
-            the name of another family's file in ``mojo_kernels``.
+        kernels: The library whose kernels the function calls through ``ops.custom``: "base",
+            the name of another family's file in ``mojo_kernels``, or Mojo sources of your own (a
+            file, or the folder of a package).
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
 
     Raises:

@@ -12,6 +12,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from torch_max_backend.convert.control_flow import control_flow_refusal
 from torch_max_backend.convert.describe import describe_call, describe_value, where
 from torch_max_backend.convert.devices import device_ref
 from torch_max_backend.convert.dtypes import max_dtype
@@ -22,6 +23,7 @@ from torch_max_backend.errors import (
     UnsupportedError,
     UnsupportedOperatorError,
 )
+from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.shapes import is_scalar_node
 
 _SKIPPED = frozenset({torch.ops.aten.copy_.default})
@@ -38,6 +40,11 @@ _MISSING = {
 
 def missing(op: OpOverload) -> Refusal:
     """Why an overload has no lowering."""
+    if op.namespace not in ("aten", "prims"):
+        return Refusal(
+            "an operator from outside PyTorch, whose code MAX cannot see; give it a lowering with "
+            "torch_max_backend.map_to, or a Mojo kernel with torch_max_backend.mojo_op"
+        )
     return Refusal(_MISSING.get(op._schema.name, "no lowering is registered"))
 
 
@@ -54,7 +61,7 @@ def refusal(node: Node) -> Refusal | None:
     if is_skipped(node) or is_scalar_node(node) or target is operator.getitem:
         return None
     if isinstance(target, HigherOrderOperator):
-        return Refusal("higher-order operators are not converted")
+        return control_flow_refusal(node)
     if not isinstance(target, OpOverload):
         if getattr(target, "__module__", None) in ("math", "_operator"):
             return (
@@ -80,7 +87,7 @@ def check_supported(module: GraphModule) -> None:
         UnsupportedDeviceError: A tensor on a device that MAX does not drive.
         UnsupportedOperatorError: Operators without lowering, or refused.
     """
-    for node in module.graph.nodes:
+    for node in every_node(module):
         for tensor in _tensors(node.meta.get("val")):
             try:
                 _check_tensor(tensor)
@@ -90,7 +97,7 @@ def check_supported(module: GraphModule) -> None:
                 place = taker if node.op in ("placeholder", "get_attr") else node
                 raise type(e)(str(e), f"  in {_describe(place)}", where(place)) from None
     problems: dict[str, list[tuple[Node, Refusal]]] = {}
-    for node in module.graph.nodes:
+    for node in every_node(module):
         found = refusal(node)
         if found is not None:
             problems.setdefault(str(node.target), []).append((node, found))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from torch_max_backend.graph.shapes import Symbols, SymScalar
 
@@ -42,10 +42,14 @@ def scalar_dtype(value: Any) -> str:
     return "bool" if isinstance(value, torch.SymBool) else "int64"
 
 
-def scalar_uses(graph: Graph, symbols: Symbols) -> list[tuple[str, str]]:
+def scalar_uses(nodes: Iterable[Node], symbols: Symbols) -> list[tuple[str, str]]:
     """The ``(expression, dtype)`` of the symbolic numbers that operators use as data."""
     found: dict[tuple[str, str], None] = {}
-    for node in graph.nodes:
+    for node in nodes:
+        if node.target is torch.ops.higher_order.cond:
+            choice = node.args[0].meta.get("val") if isinstance(node.args[0], Node) else None
+            if isinstance(choice, SymScalar):
+                found.setdefault((symbols.text(choice), scalar_dtype(choice)))
         if node.op == "call_function" and isinstance(node.target, OpOverload):
             for _, kind, value in schema_arguments(node):
                 if wants_size(kind):
@@ -57,9 +61,9 @@ def scalar_uses(graph: Graph, symbols: Symbols) -> list[tuple[str, str]]:
     return list(found)
 
 
-def sizes(graph: Graph) -> Iterator[torch.SymInt]:
+def sizes(nodes: Iterable[Node]) -> Iterator[torch.SymInt]:
     """The symbolic numbers that become MAX dims: sizes of tensors and arguments that are sizes."""
-    for node in graph.nodes:
+    for node in nodes:
         for value in _flat(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
                 yield from (s for s in value.shape if isinstance(s, torch.SymInt))

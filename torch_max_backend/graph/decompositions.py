@@ -14,8 +14,11 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._ops import OpOverload
 
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.graph.gradients import convolution_backward
 
 aten = torch.ops.aten
+
+_OWN = {aten.convolution_backward.default: convolution_backward}
 
 # Not in torch's core table, but better taken apart than lowered.
 _MORE = (
@@ -32,4 +35,5 @@ def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
     """The decompositions for a trace with the lowerings registered at this moment."""
     table = dict(core_aten_decompositions())
     table.update(get_decompositions(_MORE))
+    table.update(_OWN)
     return {op: f for op, f in table.items() if op not in registry}

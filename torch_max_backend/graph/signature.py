@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 from torch_max_backend.errors import UnsupportedError, UnsupportedOperatorError
 from torch_max_backend.graph.arguments import scalar_uses, sizes
 from torch_max_backend.graph.layout import Layout, output_layout
+from torch_max_backend.graph.nested import body, every_node, nested_modules
 from torch_max_backend.graph.shapes import Symbols, SymScalar
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
@@ -31,6 +32,7 @@ _MAY_ALIAS = frozenset(
         "repeat", "getitem", "convert_element_type", "copy", "copy_", "index_select", "unbind",
         "squeeze_copy", "unsqueeze_copy", "view_copy", "slice_copy", "expand_copy", "flatten",
         "_reshape_alias", "diagonal", "movedim", "positive", "chunk", "unfold", "flip", "roll",
+        "cond", "while_loop",
     }
 )  # fmt: skip
 
@@ -162,7 +164,7 @@ def analyse(module: GraphModule) -> Trace:
         if in_place or node.users:
             signature.inputs.append(ModelInput("tensor", position[node], mutated=in_place))
     for node in graph.nodes:
-        if node.op == "get_attr" and node.users:
+        if node.op == "get_attr" and node.users and body(module, node) is None:
             tensor = attribute(module, str(node.target))
             if (
                 tensor.numel() <= EMBEDDED_CONSTANT_ELEMENTS
@@ -172,6 +174,11 @@ def analyse(module: GraphModule) -> Trace:
                 embedded[node] = tensor
             else:
                 signature.inputs.append(ModelInput("constant", source=str(node.target)))
+
+    for inner in nested_modules(module):
+        for node in inner.graph.nodes:
+            if node.op == "get_attr" and body(inner, node) is None:
+                embedded[node] = attribute(inner, str(node.target))
 
     results: list[Node] = []
     index: dict[Node, int] = {}
@@ -191,7 +198,7 @@ def analyse(module: GraphModule) -> Trace:
             signature.copy_back.append((position[node], model_output(value)))
     signature.maybe_aliased = _maybe_aliased(results)
 
-    _add_shape_inputs(graph, symbols, signature)
+    _add_shape_inputs(module, symbols, signature)
     return Trace(module, signature, symbols, placeholders, results, stores, embedded)
 
 
@@ -285,11 +292,12 @@ def _maybe_aliased(results: list[Node]) -> list[int]:
     return sorted(found)
 
 
-def _add_shape_inputs(graph: torch.fx.Graph, symbols: Symbols, signature: Signature) -> None:
+def _add_shape_inputs(module: GraphModule, symbols: Symbols, signature: Signature) -> None:
     """Inputs for the symbols and expressions that no tensor's own shape binds, and for symbolic
     numbers that are used as data."""
+    nodes, graph = list(every_node(module)), module.graph
     used: set[str] = set()
-    for size in sizes(graph):
+    for size in sizes(nodes):
         symbols.dim(size)
         used.update(s.name for s in symbols.canonical(size).free_symbols)
     bound = {name for name in used if _bound_by_model_input(name, graph, symbols, signature)}
@@ -297,7 +305,7 @@ def _add_shape_inputs(graph: torch.fx.Graph, symbols: Symbols, signature: Signat
         signature.inputs.append(ModelInput("carrier", source=name))
     for text in symbols.carried:
         signature.inputs.append(ModelInput("carrier", source=text))
-    for text, dtype in scalar_uses(graph, symbols):
+    for text, dtype in scalar_uses(nodes, symbols):
         signature.inputs.append(ModelInput("scalar", source=text, dtype=dtype))
 
 

@@ -1,0 +1,148 @@
+"""Operators of the user's own, written in Mojo."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support.groups import compile_group
+from torch_max_backend import RegistrationError, mojo_op
+
+CODE = """
+from extensibility import InputTensor, OutputTensor, foreach, register
+from layout import Coord
+from max.gpu.host import DeviceContext
+
+
+@register("tests_scale")
+struct Scale:
+    @staticmethod
+    def execute[
+        squared: Bool, target: StaticString
+    ](
+        output: OutputTensor,
+        x: InputTensor[dtype=output.dtype, rank=output.rank, ...],
+        by: Float64,
+        shift: Int64,
+        ctx: DeviceContext,
+    ) raises:
+        var factor = by.cast[output.dtype]()
+        var add = shift.cast[output.dtype]()
+
+        @always_inline
+        def body[width: Int](at: Coord[...]) {var x, var factor, var add} -> SIMD[
+            output.dtype, width
+        ]:
+            var v = x.load[width](at)
+            comptime if squared:
+                v *= v
+            return v * factor + add
+
+        foreach[target=target](body, output, ctx)
+"""
+
+
+@cache
+def _scale() -> Any:
+    def keep(ctx: Any, inputs: Any, output: Tensor) -> None:
+        x, ctx.by, _, ctx.squared = inputs
+        ctx.save_for_backward(x)
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        slope = 2 * x if ctx.squared else torch.ones_like(x)
+        return _scale()(grad * slope, ctx.by, 0, False), None, None, None
+
+    return mojo_op(
+        "tests::scale(Tensor x, float by, int shift=0, bool squared=False) -> Tensor",
+        CODE,
+        fake=lambda x, by, shift=0, squared=False: torch.empty_like(x),
+        parameters=["squared"],
+        backward=backward,
+        setup_context=keep,
+    )
+
+
+def _reference(x: Tensor, by: float, shift: int, squared: bool) -> Tensor:
+    return (x * x if squared else x) * by + shift
+
+
+@compile_group("mojo_op", weight=2)
+def test_forward_and_backward_with_other_operators() -> None:
+    from torch_max_backend import max_backend
+
+    def function(x: Tensor, op: Any) -> Tensor:
+        return torch.tanh(op(x.t() + 1, 0.5, 3, True)) + op(x.t(), 2.0, 0, False)
+
+    torch.manual_seed(0)
+    compiled = torch.compile(function, backend=max_backend, fullgraph=True)
+    for size in (5, 7, 9):
+        x = torch.randn(4, size, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        ours, theirs = compiled(x, _scale()), function(y, _reference)
+        torch.testing.assert_close(ours, theirs)
+        ours.sum().backward()
+        theirs.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+@compile_group("mojo_op")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_eager(dtype: torch.dtype) -> None:
+    x = torch.arange(12).reshape(3, 4).to(dtype)
+    torch.testing.assert_close(_scale()(x, 2.0, 1, True), _reference(x, 2, 1, True))
+
+
+def test_a_change_of_the_code_is_another_artifact(tmp_path: Path) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from torch_max_backend.cache.key import lowerings_digest
+    from torch_max_backend.graph.signature import analyse
+
+    file = tmp_path / "own.mojo"
+    file.write_text("one")
+    op = mojo_op("tests::changed(Tensor x) -> Tensor", file, fake=torch.empty_like)
+    trace = analyse(make_fx(lambda x: (op(x),), tracing_mode="fake")(torch.ones(2)))
+    before = lowerings_digest(trace)
+    file.write_text("two")
+    assert lowerings_digest(trace) != before
+
+
+@pytest.mark.parametrize(
+    ("schema", "parameters", "words"),
+    [
+        ("tests::a(Tensor? x) -> Tensor", [], "Tensor\\? x"),
+        ("tests::b(Tensor x, int[] y) -> Tensor", [], "int\\[\\] y"),
+        ("tests::c(Tensor x) -> int", [], "not int"),
+        ("tests::d(Tensor x) -> Tensor", ["x"], "no scalar arguments x"),
+    ],
+)
+def test_what_a_kernel_cannot_take_is_refused(
+    schema: str, parameters: list[str], words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.mojo"
+    file.write_text("")
+    with pytest.raises(RegistrationError, match=words):
+        mojo_op(schema, file, fake=torch.empty_like, parameters=parameters)
+
+
+def test_missing_sources() -> None:
+    with pytest.raises(RegistrationError, match="no Mojo sources"):
+        mojo_op("tests::e(Tensor x) -> Tensor", "nowhere.mojo", fake=torch.empty_like)
+
+
+def test_an_operator_without_lowering_says_what_to_do() -> None:
+    from torch_max_backend import UnsupportedOperatorError, max_backend
+
+    @torch.library.custom_op("tests::opaque", mutates_args=())
+    def opaque(x: Tensor) -> Tensor:
+        return x.clone()
+
+    opaque.register_fake(torch.empty_like)
+    with pytest.raises(UnsupportedOperatorError, match="mojo_op"):
+        torch.compile(lambda x: opaque(x), backend=max_backend, fullgraph=True)(torch.ones(2))

@@ -1,0 +1,80 @@
+"""``cond`` and ``while_loop`` as MAX's own control flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from max.graph import DeviceRef, TensorType, TensorValue, ops
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from torch_max_backend.convert.context import TensorSpec
+from torch_max_backend.convert.registry import Refusal
+from torch_max_backend.graph.nested import CONTROL_FLOW
+
+# Converts the body of a graph for given operands: its results.
+Body = Callable[[GraphModule, Sequence[Any]], list[TensorValue]]
+
+_OTHERS = "cond and while_loop are converted, map and scan over a known length too"
+
+
+def control_flow_refusal(node: Node) -> Refusal | None:
+    """Why a higher-order operator cannot be converted, or ``None``."""
+    if "triton" in str(node.target):
+        return Refusal(
+            "a Triton kernel, which MAX cannot run; keep the call out of the compiled region with "
+            "torch.compiler.disable, or write it in Mojo (torch_max_backend.mojo_op)"
+        )
+    if node.target not in CONTROL_FLOW:
+        return Refusal(f"this higher-order operator is not converted ({_OTHERS})")
+    results = node.meta["val"]
+    if not all(isinstance(v, torch.Tensor) for v in results):
+        return Refusal("a result of the branches or of the loop is no tensor")
+    if free_unbacked_symbols(results):
+        return Refusal("the size of its result depends on the data")
+    return None
+
+
+def converted(
+    node: Node, values: Callable[[Any], Any], specs: Sequence[TensorSpec], convert: Body
+) -> list[TensorValue]:
+    """The results of a ``cond`` or ``while_loop`` node.
+
+    Args:
+        node: ``cond(pred, true_graph, false_graph, operands)`` or ``while_loop(cond_graph,
+            body_graph, carried, additional)``.
+        values: The MAX value of an argument of the node; its module, of a graph.
+        specs: What torch says the results are.
+        convert: Converts a body.
+    """
+    types = [TensorType(s.dtype, s.shape, s.device) for s in specs]
+    if node.target is torch.ops.higher_order.cond:
+        choice, chosen, otherwise, operands = (values(a) for a in node.args)
+        if isinstance(choice, bool):
+            return convert(chosen if choice else otherwise, operands)
+        return ops.cond(
+            _flag(choice),
+            types,
+            lambda: _retyped(convert(chosen, operands), types),
+            lambda: _retyped(convert(otherwise, operands), types),
+        )
+    condition, body, carried, additional = (values(a) for a in node.args)
+    return ops.while_loop(
+        _retyped(carried, types),
+        lambda *given: _flag(convert(condition, [*given, *additional])[0]),
+        lambda *given: _retyped(convert(body, [*given, *additional]), types),
+    )
+
+
+def _flag(value: TensorValue) -> TensorValue:
+    return ops.reshape(value, []).to(DeviceRef.CPU())
+
+
+def _retyped(values: Sequence[TensorValue], types: Sequence[TensorType]) -> list[TensorValue]:
+    """The values under the sizes' names that torch gives them."""
+    return [
+        v if list(v.shape) == list(t.shape) else ops.rebind(v, t.shape)
+        for v, t in zip(values, types, strict=True)
+    ]

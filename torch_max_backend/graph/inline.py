@@ -1,0 +1,97 @@
+"""Higher-order operators that are not control flow, written out.
+
+``invoke_subgraph`` (``torch.compiler.nested_compile_region``) is its body: equal bodies become one
+MAX subgraph again (``graph/regions.py``). ``map`` and ``scan`` over a known length are one body a
+step, found equal in the same way. ``flex_attention`` is what torch defines it to be: a dense
+attention with the modification between its products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._higher_order_ops.flex_attention import sdpa_dense, sdpa_dense_backward
+from torch.func import functionalize
+from torch.fx import GraphModule, Interpreter
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+
+from torch_max_backend.graph.decompositions import decomposition_table
+from torch_max_backend.graph.nested import nested_modules
+
+higher = torch.ops.higher_order
+
+
+def _invoke_subgraph(subgraph: GraphModule, identifier: str | None, *operands: Any) -> Any:
+    return _run(subgraph, *operands)
+
+
+def _map(f: GraphModule, xs: Sequence[Any], rest: Sequence[Any], **_: Any) -> list[Any]:
+    steps = [_run(f, *(x[i] for x in xs), *rest) for i in range(len(xs[0]))]
+    return [None if s[0] is None else torch.stack(s) for s in zip(*steps, strict=True)]
+
+
+def _scan(
+    f: GraphModule, init: Sequence[Any], xs: Sequence[Any], rest: Sequence[Any], **_: Any
+) -> list[Any]:
+    carried, steps = list(init), []
+    for i in range(len(xs[0])):
+        results = list(_run(f, *carried, *(x[i] for x in xs), *rest))
+        carried = results[: len(carried)]
+        steps.append(results[len(carried) :])
+    return [*carried, *(torch.stack(s) for s in zip(*steps, strict=True))]
+
+
+_WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
+    higher.invoke_subgraph: _invoke_subgraph,
+    higher.map_impl: _map,
+    higher.scan: _scan,
+    higher.flex_attention: sdpa_dense,
+    higher.flex_attention_backward: sdpa_dense_backward,
+}
+_STEPS = {higher.map_impl: 1, higher.scan: 2}
+
+
+def _known_length(node: torch.fx.Node) -> bool:
+    """Whether the steps of a ``map`` or ``scan`` can be counted."""
+    if node.target not in _STEPS:
+        return True
+    xs = node.args[_STEPS[node.target]]
+    return bool(xs) and isinstance(xs[0].meta["val"].shape[0], int)  # type: ignore[index,union-attr]
+
+
+class _Inliner(Interpreter):
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return super().call_function(_WRITTEN_OUT.get(target, target), args, kwargs)
+
+
+def _run(module: GraphModule, *arguments: Any) -> Any:
+    with preserve_node_meta():
+        return _Inliner(module).run(*arguments)
+
+
+def inlined(module: GraphModule) -> GraphModule:
+    """The graph with such operators written out; the very module where there are none."""
+    found = [
+        n
+        for m in (module, *nested_modules(module))
+        for n in m.graph.nodes
+        if n.target in _WRITTEN_OUT
+    ]
+    if not found or not all(map(_known_length, found)):
+        return module
+    arguments = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
+    mode = detect_fake_mode(arguments)
+    allowed, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
+    try:
+        with mode:
+            # Torch's definition of flex_attention writes to what it allocates.
+            function = functionalize(lambda *a: _run(module, *a), remove="mutations")
+            written = make_fx(function, decomposition_table())(*arguments)
+    finally:
+        mode.allow_non_fake_inputs = allowed
+    written.graph.eliminate_dead_code()
+    return written
