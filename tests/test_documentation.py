@@ -117,6 +117,17 @@ def test_readme_operator_example_runs() -> None:
     registry.remove(torch.ops.demo.quick_gelu.default)
 
 
+@compile_group("readme")
+def test_readme_mojo_example_runs() -> None:
+    (example,) = [b for b in _blocks(DOCUMENTS[0], "python") if "mojo_op(" in b]
+    from torch_max_backend.convert.registry import registry
+
+    exec(compile(example, "readme.py", "exec"), {"__name__": "readme"})
+    import torch
+
+    registry.remove(torch.ops.demo.softclip.default)
+
+
 def test_catalogue_names_max_operations() -> None:
     from max.graph import ops
 

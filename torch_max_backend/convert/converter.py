@@ -267,7 +267,8 @@ class _Builder:
             elif node.op == "call_function" and not is_scalar_node(node):
                 self._convert_node(node)
         output = next(n for n in reversed(module.graph.nodes) if n.op == "output")
-        return [self.values[n] for n in output.args[0]]
+        results = output.args[0]
+        return [self.values[n] for n in ([results] if isinstance(results, Node) else results)]
 
     def _convert(self, node: Node) -> Any:
         lowering = registry[node.target]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
 
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.graph.gradients import convolution_backward
@@ -19,6 +20,12 @@ from torch_max_backend.graph.gradients import convolution_backward
 aten = torch.ops.aten
 
 _OWN = {aten.convolution_backward.default: convolution_backward}
+
+# Operators that copy where their namesakes return views; bodies of control flow hold them.
+_COPIES = (
+    aten.as_strided_copy, aten.permute_copy, aten.select_copy, aten.slice_copy, aten.split_copy,
+    aten.unbind_copy, aten.view_copy,
+)  # fmt: skip
 
 # Not in torch's core table, but better taken apart than lowered.
 _MORE = (
@@ -36,4 +43,22 @@ def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
     table = dict(core_aten_decompositions())
     table.update(get_decompositions(_MORE))
     table.update(_OWN)
+    table.update(_copies())
     return {op: f for op, f in table.items() if op not in registry}
+
+
+def _copies() -> dict[OpOverload, Callable[..., Any]]:
+    found: dict[OpOverload, Callable[..., Any]] = {}
+    for packet in _COPIES:
+        namesake = getattr(aten, packet.__name__.removesuffix("_copy"))
+        for name in packet.overloads():
+            if not name.endswith("out"):
+                found[getattr(packet, name)] = _copy_of(getattr(namesake, name))
+    return found
+
+
+def _copy_of(view: OpOverload) -> Callable[..., Any]:
+    def copied(*args: Any, **kwargs: Any) -> Any:
+        return tree_map(torch.clone, view(*args, **kwargs))
+
+    return copied
