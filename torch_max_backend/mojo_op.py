@@ -167,7 +167,8 @@ def _lowering(
         results = ops.custom(kernel, types[0].device, values, types, settings)
         return tuple(r.tensor for r in results)
 
-    lowering.__name__ = lowering.__qualname__ = kernel
+    lowering.__name__ = kernel
+    lowering.__qualname__ = lowering.__qualname__.replace(".lowering", f".{kernel}")
     return _with_signature(lowering, op)
 
 
