@@ -15,6 +15,7 @@ from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import build_lock, compile_slot, session
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.convert.support import fake_arguments
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.graph.signature import Trace
 
@@ -36,8 +37,9 @@ def kernel_library(*paths: Path) -> KernelLibrary:
 
 def needed_kernels(trace: Trace) -> set[str]:
     """The libraries of ``mojo_kernels`` that the lowerings of this graph call."""
-    targets = {n.target for n in trace.module.graph.nodes if n.op == "call_function"}
-    needed = {registry[t].kernels for t in targets & registry.keys()} - {None}
+    calls = [n for n in trace.module.graph.nodes if n.op == "call_function"]
+    known = [(n, registry[n.target]) for n in calls if n.target in registry]
+    needed = {k.library(fake_arguments(n)) for n, k in known if k.kernels} - {None}
     return needed | {BASE} if trace.signature.bank else needed
 
 

@@ -46,7 +46,8 @@ class Lowering:
         parameters: The argument names that ``function`` takes.
         native16: ``function`` takes float16 and bfloat16 on CPU as they are. Otherwise the
             converter casts them to float32 before and rounds the results after.
-        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any.
+        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any, or what tells it
+            from the arguments that ``supports`` takes.
         bank: ``function`` calls products of the bank.
     """
 
@@ -55,7 +56,7 @@ class Lowering:
     supports: Callable[..., Refusal | None] | None
     parameters: frozenset[str]
     native16: bool
-    kernels: str | None
+    kernels: str | Callable[..., str | None] | None
     bank: bool
 
     @property
@@ -69,10 +70,18 @@ class Lowering:
 
     def refusal(self, arguments: Mapping[str, Any]) -> Refusal | None:
         """Why this lowering does not take these arguments, or ``None``."""
-        if self.supports is None:
-            return None
-        names = inspect.signature(self.supports).parameters
-        return self.supports(**{k: v for k, v in arguments.items() if k in names})
+        return None if self.supports is None else _with_names(self.supports, arguments)
+
+    def library(self, arguments: Mapping[str, Any]) -> str | None:
+        """The library of ``mojo_kernels`` that this lowering calls for these arguments."""
+        if self.kernels is None or isinstance(self.kernels, str):
+            return self.kernels
+        return _with_names(self.kernels, arguments)
+
+
+def _with_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    names = inspect.signature(function).parameters
+    return function(**{k: v for k, v in arguments.items() if k in names})
 
 
 class Registry(Mapping[OpOverload, Lowering]):
@@ -112,7 +121,7 @@ def map_to(
     supports: Callable[..., Refusal | None] | None = None,
     override: bool = False,
     native16: bool = False,
-    kernels: str | None = None,
+    kernels: str | Callable[..., str | None] | None = None,
     bank: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
@@ -130,7 +139,8 @@ def map_to(
         native16: The function takes float16 and bfloat16 on CPU as they are (data movement);
             otherwise it sees float32 and its results are rounded.
         kernels: The library whose kernels the function calls through ``ops.custom``: "base", or
-            the name of another family's file in ``mojo_kernels``.
+            the name of another family's file in ``mojo_kernels``. A function of the arguments, as
+            ``supports``, where only some need it.
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
 
     Raises:
