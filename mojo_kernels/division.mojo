@@ -1,4 +1,4 @@
-"""Quotients and remainders: of integers, which may not be divided by 0, and exact ones of floats."""
+"""Quotients and remainders: of integers, which 0 may not divide, and exact ones of floats."""
 
 from extensibility import InputTensor, OutputTensor, foreach, register
 from layout import Coord

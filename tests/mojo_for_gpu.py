@@ -46,40 +46,6 @@ def lines(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-def special(x: TensorValue) -> list[TensorValue]:
-    from torch_max_backend.ops.special import KINDS
-
-    results = []
-    for kind in KINDS:
-        results += ops.custom("tmb_special", x.device, [x], [x.type], {"kind": kind})
-    for kind in ("zeta", "lower_gamma"):
-        results += ops.custom("tmb_special_pair", x.device, [x, x], [x.type], {"kind": kind})
-    for kind in ("w", "he"):
-        settings = {"kind": kind, "shifted": True}
-        results += ops.custom("tmb_orthogonal", x.device, [x, x], [x.type], settings)
-    order = ops.constant(2, DType.int64, DeviceRef.CPU())
-    results += ops.custom("tmb_polygamma", x.device, [x, order], [x.type])
-    return [r.tensor for r in results]
-
-
-def integers(x: TensorValue) -> list[TensorValue]:
-    whole = ops.cast(x, DType.int32)
-    results = []
-    for kind in ("and", "or", "xor", "left", "right", "gcd", "lcm"):
-        settings = {"kind": kind}
-        results += ops.custom("tmb_bits", x.device, [whole, whole], [whole.type], settings)
-    for kind in ("floor", "trunc", "remainder", "fmod"):
-        settings = {"kind": kind}
-        pair = [whole, whole]
-        results += ops.custom("tmb_integer_division", x.device, pair, [whole.type], settings)
-    results += ops.custom("tmb_bits", x.device, [x, x], [x.type], {"kind": "next"})
-    results += ops.custom("tmb_ldexp", x.device, [x, whole], [x.type])
-    results += ops.custom("tmb_times_power_of_two", x.device, [x, x], [x.type])
-    settings = {"floored": True}
-    results += ops.custom("tmb_float_remainder", x.device, [x, x], [x.type], settings)
-    return [r.tensor for r in results]
-
-
 def main(api: str, architecture: str, out: str) -> None:
     driver.set_virtual_device_api(api)
     driver.set_virtual_device_target_arch(architecture)
@@ -88,9 +54,8 @@ def main(api: str, architecture: str, out: str) -> None:
     from torch_max_backend.compile.kernels import kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    names = ("base", "bits", "division", "special")
-    module, libraries = Module(), [kernel_library_path(name) for name in names]
-    for i, build in enumerate((pooled, lines, special, integers)):
+    module, libraries = Module(), [kernel_library_path()]
+    for i, build in enumerate((pooled, lines)):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
         with Graph(f"g{i}", input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))

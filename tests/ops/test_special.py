@@ -121,6 +121,19 @@ def _everything(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return found + [f(next(rest), next(rest)) for f, *_ in _TWO.values()]
 
 
+# Nothing but a cast tells float32 from float64: some will do.
+_SHORT = ("lgamma", "bessel_y1", "gammainc")
+
+
+def _short(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    rest = iter(tensors)
+    functions = [(_ONE | _TWO)[n][0] for n in _SHORT]
+    return [
+        f(*(next(rest) for _ in _arguments(torch.float32)[n]))
+        for n, f in zip(_SHORT, functions, strict=True)
+    ]
+
+
 def _polynomials(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return [f(*tensors) for f in _POLYNOMIALS.values()]
 
@@ -136,13 +149,11 @@ def _points() -> list[torch.Tensor]:
 def _programs() -> dict[str, Program]:
     from tests.conformance.together import Program, compile_together
 
-    short, long = (
-        [t for found in _arguments(d).values() for t in found]
-        for d in (torch.float32, torch.float64)
-    )
+    tensors = [t for found in _arguments(torch.float64).values() for t in found]
+    short = [t for n in _SHORT for t in _arguments(torch.float32)[n]]
     programs = {
-        "float32": Program("float32", _everything, short),
-        "float64": Program("float64", _everything, long, dynamic=True),
+        "float64": Program("float64", _everything, tensors, dynamic=True),
+        "float32": Program("float32", _short, short),
         "polynomials": Program("polynomials", _polynomials, _points(), dynamic=True),
     }
     compile_together(list(programs.values()))
@@ -153,7 +164,8 @@ def _programs() -> dict[str, Program]:
 def _results(dtype: torch.dtype) -> dict[str, Found]:
     """For each function: the arguments, the results, and eager's."""
     program = _programs()["float32" if dtype == torch.float32 else "float64"]
-    given = {n: torch.stack(found) for n, found in _arguments(dtype).items()}
+    names = _SHORT if dtype == torch.float32 else (_ONE | _TWO)
+    given = {n: torch.stack(_arguments(dtype)[n]) for n in names}
     results = zip(program.run(), program.eager(), strict=True)
     return {n: (given[n], *pair) for n, pair in zip(given, results, strict=True)}
 
@@ -171,7 +183,7 @@ def _true_values(name: str, arguments: torch.Tensor) -> list[float]:
 
 
 @compile_group("special", weight=3)
-@pytest.mark.parametrize("name", [*_ONE, *_TWO])
+@pytest.mark.parametrize("name", _SHORT)
 def test_float32_is_within_two_units_of_the_truth(name: str) -> None:
     arguments, ours, _ = _results(torch.float32)[name]
     count = len((_ONE | _TWO)[name][2])
@@ -196,10 +208,9 @@ def test_float64_is_the_truth_but_for_some_digits(name: str) -> None:
 
 
 @compile_group("special", weight=3)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [*_ONE, *_TWO])
-def test_edges_are_eagers(name: str, dtype: torch.dtype) -> None:
-    _, ours, theirs = _results(dtype)[name]
+def test_edges_are_eagers(name: str) -> None:
+    _, ours, theirs = _results(torch.float64)[name]
     count = len((_ONE | _TWO)[name][2])
     torch.testing.assert_close(ours[count:], theirs[count:], equal_nan=True, rtol=1e-5, atol=1e-6)
 

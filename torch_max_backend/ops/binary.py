@@ -103,14 +103,15 @@ def _quotient_kernel(
     self: object, other: object, rounding_mode: str | None = "floor"
 ) -> str | None:
     """The library for quotients that MAX's own division may trap on."""
-    if rounding_mode is None or torch.result_type(self, other).is_floating_point:
+    dtype = torch.result_type(self, other)
+    if rounding_mode is None or dtype.is_floating_point or _is_plain(other, dtype.itemsize):
         return None
-    return None if _is_plain(other) else "division"
+    return "division"
 
 
-def _is_plain(divisor: object) -> bool:
-    """Whether a divisor is a number that no integer dtype turns into 0 or -1."""
-    return isinstance(divisor, (bool, int)) and abs(divisor) <= 127 and divisor not in (0, -1)
+def _is_plain(divisor: object, size: int) -> bool:
+    """Whether a divisor is a number that integers of so many bytes do not turn into 0 or -1."""
+    return isinstance(divisor, int) and (divisor + 1) % (1 << (8 * size)) > 1
 
 
 @map_to(
@@ -169,7 +170,7 @@ def _integer_quotient(
 ) -> TensorValue:
     """Integer division. Where torch raises on the CPU (a divisor of 0) a GPU's value is
     arbitrary, as torch's is there."""
-    if not _is_plain(other):
+    if not _is_plain(other, a.dtype.size_in_bytes):
         kind = "floor" if floor else "trunc"
         return elementwise("tmb_integer_division", a, b, kind=kind)
     quotient = ops.floor_div(a, b)
@@ -184,7 +185,8 @@ def _integer_quotient(
 
 def _remainder_kernel(self: object, other: object) -> str | None:
     """The library for remainders: of all floats, and where MAX's own division may trap."""
-    plain = _is_plain(other) and not torch.result_type(self, other).is_floating_point
+    dtype = torch.result_type(self, other)
+    plain = _is_plain(other, dtype.itemsize) and not dtype.is_floating_point
     return None if plain else "division"
 
 
@@ -200,7 +202,7 @@ def remainder(self: Operand, other: Operand) -> TensorValue:
     a, b = _rounded_pair(self, other)
     if a.dtype.is_float():
         return elementwise("tmb_float_remainder", a, b, floored=True)
-    if not _is_plain(other):
+    if not _is_plain(other, a.dtype.size_in_bytes):
         return elementwise("tmb_integer_division", a, b, kind="remainder")
     return ops.sub(a, ops.mul(ops.floor_div(a, b), b))
 
@@ -216,7 +218,7 @@ def fmod(self: Operand, other: Operand) -> TensorValue:
     a, b = _rounded_pair(self, other)
     if a.dtype.is_float():
         return elementwise("tmb_float_remainder", a, b, floored=False)
-    if not _is_plain(other):
+    if not _is_plain(other, a.dtype.size_in_bytes):
         return elementwise("tmb_integer_division", a, b, kind="fmod")
     return ops.sub(a, ops.mul(_integer_quotient(a, b, other, floor=False), b))
 

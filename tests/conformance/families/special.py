@@ -15,6 +15,16 @@ ENTRIES = [
         Entry(name, samples=2)
         for name in ("igamma", "igammac", "mvlgamma.mvlgamma_p_3", "special.i0e", "special.i1")
     ),
+    # Eager's float64 of these is wrong in the seventh digit.
+    *(
+        Entry(name, dtypes=(torch.float32, torch.int64), samples=1)
+        for name in (
+            "special.bessel_j0",
+            "special.bessel_j1",
+            "special.bessel_y0",
+            "special.bessel_y1",
+        )
+    ),
     *(
         Entry(name, dtypes=_FEW, samples=1)
         for name in (
@@ -22,10 +32,6 @@ ENTRIES = [
             "polygamma.polygamma_n_1",
             "polygamma.polygamma_n_2",
             "special.airy_ai",
-            "special.bessel_j0",
-            "special.bessel_j1",
-            "special.bessel_y0",
-            "special.bessel_y1",
             "special.chebyshev_polynomial_t",
             "special.chebyshev_polynomial_u",
             "special.chebyshev_polynomial_v",
