@@ -33,13 +33,6 @@ ELSEWHERE |= dict.fromkeys(
 
 # Reached by no sample; each is a line of a table, or shares its body with one that is.
 ELSEWHERE |= dict.fromkeys(
-    (
-        "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", "aten.bitwise_and.Tensor",
-        "aten.bitwise_xor.Scalar", "aten.bitwise_xor.Scalar_Tensor", "aten.bitwise_xor.Tensor",
-    ),
-    "made from one table with bitwise_or, which has samples; tests/models (ESM) for and",
-)  # fmt: skip
-ELSEWHERE |= dict.fromkeys(
     ("aten.empty_permuted.default", "aten.empty_strided.default", "aten.new_empty_strided.default"),
     "values are undefined; shape and dtype are checked at conversion",
 )

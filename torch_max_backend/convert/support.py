@@ -72,11 +72,15 @@ def refusal(node: Node) -> Refusal | None:
         return missing(target)
     if free_unbacked_symbols(node.meta.get("val")):
         return Refusal("the size of its result depends on the data")
-    arguments = {
+    return registry[target].refusal(fake_arguments(node))
+
+
+def fake_arguments(node: Node) -> dict[str, Any]:
+    """A node's arguments by the schema's names, tensors as fake tensors."""
+    return {
         name: torch.fx.node.map_arg(value, lambda n: n.meta.get("val"))
-        for name, value in bind(target, node.args, node.kwargs).items()
+        for name, value in bind(node.target, node.args, node.kwargs).items()
     }
-    return registry[target].refusal(arguments)
 
 
 def check_supported(module: GraphModule) -> None:
@@ -148,4 +152,4 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
-__all__ = ["UnsupportedError", "check_supported", "is_skipped", "refusal"]
+__all__ = ["UnsupportedError", "check_supported", "fake_arguments", "is_skipped", "refusal"]
