@@ -14,7 +14,7 @@ from torch_max_backend.compile.kernels import BASE, kernel_library_path
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import build_lock, compile_slot, session
 from torch_max_backend.convert.converter import build_graph
-from torch_max_backend.convert.registry import registry
+from torch_max_backend.convert.registry import bind, is_registered, registry
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.graph.signature import Trace
 
@@ -36,9 +36,12 @@ def kernel_library(*paths: Path) -> KernelLibrary:
 
 def needed_kernels(trace: Trace) -> set[str]:
     """The libraries of ``mojo_kernels`` that the lowerings of this graph call."""
-    targets = {n.target for n in trace.module.graph.nodes if n.op == "call_function"}
-    needed = {registry[t].kernels for t in targets & registry.keys()} - {None}
-    return needed | {BASE} if trace.signature.bank else needed
+    needed = {BASE} if trace.signature.bank else set()
+    for node in trace.module.graph.nodes:
+        if is_registered(node.target):
+            arguments = bind(node.target, node.args, node.kwargs)
+            needed.add(registry[node.target].library(arguments))
+    return needed - {None}
 
 
 def kernel_libraries(traces: Sequence[Trace]) -> list[Path]:

@@ -20,6 +20,7 @@ from torch_max_backend import environment
 from torch_max_backend.errors import RegistrationError
 
 F = TypeVar("F", bound=Callable[..., Any])
+Kernels = str | Callable[..., str | None] | None
 
 # Arguments that say nothing about values: strides are metadata, which the runtime restores.
 IGNORED_ARGUMENTS = frozenset({"layout", "pin_memory", "non_blocking", "memory_format"})
@@ -35,6 +36,12 @@ class Refusal:
     reason: str
 
 
+def _taken(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that ``function`` takes by name."""
+    names = inspect.signature(function).parameters
+    return {k: v for k, v in arguments.items() if k in names}
+
+
 @dataclass(frozen=True)
 class Lowering:
     """How one ATen overload becomes MAX.
@@ -46,7 +53,8 @@ class Lowering:
         parameters: The argument names that ``function`` takes.
         native16: ``function`` takes float16 and bfloat16 on CPU as they are. Otherwise the
             converter casts them to float32 before and rounds the results after.
-        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any.
+        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any, or a function
+            that tells it by arguments.
         bank: ``function`` calls products of the bank.
     """
 
@@ -55,7 +63,7 @@ class Lowering:
     supports: Callable[..., Refusal | None] | None
     parameters: frozenset[str]
     native16: bool
-    kernels: str | None
+    kernels: Kernels
     bank: bool
 
     @property
@@ -71,8 +79,14 @@ class Lowering:
         """Why this lowering does not take these arguments, or ``None``."""
         if self.supports is None:
             return None
-        names = inspect.signature(self.supports).parameters
-        return self.supports(**{k: v for k, v in arguments.items() if k in names})
+        return self.supports(**_taken(self.supports, arguments))
+
+    def library(self, arguments: Mapping[str, Any]) -> str | None:
+        """The library of ``mojo_kernels`` that ``function`` calls with these arguments, if any;
+        tensors may be anything."""
+        if callable(self.kernels):
+            return self.kernels(**_taken(self.kernels, arguments))
+        return self.kernels
 
 
 class Registry(Mapping[OpOverload, Lowering]):
@@ -112,7 +126,7 @@ def map_to(
     supports: Callable[..., Refusal | None] | None = None,
     override: bool = False,
     native16: bool = False,
-    kernels: str | None = None,
+    kernels: Kernels = None,
     bank: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
@@ -130,7 +144,8 @@ def map_to(
         native16: The function takes float16 and bfloat16 on CPU as they are (data movement);
             otherwise it sees float32 and its results are rounded.
         kernels: The library whose kernels the function calls through ``ops.custom``: "base", or
-            the name of another family's file in ``mojo_kernels``.
+            the name of another family's file in ``mojo_kernels``; or a function that takes any of
+            the schema's arguments by name and returns one of these or ``None``.
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
 
     Raises:

@@ -1,0 +1,11 @@
+"""Signs, exponents and neighbours of floats."""
+
+from tests.conformance.entry import Entry
+
+ENTRIES = [
+    Entry("signbit"),
+    Entry("copysign"),
+    Entry("ldexp"),
+    Entry("frexp"),
+    Entry("nextafter"),
+]

@@ -1,0 +1,55 @@
+"""Signs, exponents and neighbours of floats, by kernels of ``mojo_kernels/float_parts.mojo``."""
+
+from __future__ import annotations
+
+import torch
+from max.dtype import DType
+from max.graph import TensorValue, ops
+
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common import elementary
+from torch_max_backend.ops.common.numerics import number
+from torch_max_backend.ops.common.promotion import Operand, broadcast, constant, operands
+
+aten = torch.ops.aten
+
+
+@map_to(aten.signbit.default, kernels=elementary.KERNELS, native16=True)
+def signbit(self: TensorValue) -> TensorValue:
+    """signbit(Tensor self) -> Tensor"""
+    if self.dtype.is_float():
+        return elementary.converted("tmb_sign_bit", DType.bool, self)
+    if self.dtype.is_signed_integral():
+        return ops.greater(number(0, self), self)
+    return broadcast(constant(False, DType.bool, self.device), self.shape)
+
+
+@map_to(aten.copysign.Tensor, aten.copysign.Scalar, kernels=elementary.KERNELS, native16=True)
+def copysign(self: Operand, other: Operand) -> TensorValue:
+    """copysign.Tensor(Tensor self, Tensor other) -> Tensor"""
+    return elementary.binary("copysign", expected().dtype, self, other)
+
+
+@map_to(aten.ldexp.Tensor, kernels=elementary.KERNELS, native16=True)
+def ldexp(self: Operand, other: Operand) -> TensorValue:
+    """ldexp.Tensor(Tensor self, Tensor other) -> Tensor"""
+    dtype = expected().dtype
+    if isinstance(other, TensorValue) and other.dtype.is_float():
+        x, y = operands(dtype, self, other)
+        return ops.mul(x, elementary.unary("exp2", y))
+    return elementary.binary("ldexp", dtype, self, other)
+
+
+@map_to(aten.frexp.Tensor, kernels=elementary.KERNELS, native16=True)
+def frexp(self: TensorValue) -> tuple[TensorValue, TensorValue]:
+    """frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)"""
+    exponent = elementary.converted("tmb_exponent", DType.int32, self)
+    return elementary.unary("mantissa", self), exponent
+
+
+@map_to(aten.nextafter.default, kernels=elementary.KERNELS, native16=True)
+def nextafter(self: Operand, other: Operand) -> TensorValue:
+    """nextafter(Tensor self, Tensor other) -> Tensor"""
+    x, y = (broadcast(v, expected().shape) for v in operands(expected().dtype, self, other))
+    return elementary.converted("tmb_next_after", x.dtype, x, y)
