@@ -191,6 +191,14 @@ def test_flags_are_kept() -> None:
     assert not registry[aten.bmm.default].kernels
 
 
+def test_the_library_may_depend_on_arguments() -> None:
+    map_to(aten.mm.default, kernels=lambda mat2: "sorting" if mat2 else None)(mm)
+    map_to(aten.bmm.default, kernels="base")(mm)
+    assert registry[aten.mm.default].library({"self": 1, "mat2": 1}) == "sorting"
+    assert registry[aten.mm.default].library({"self": 1, "mat2": 0}) is None
+    assert registry[aten.bmm.default].library({}) == "base"
+
+
 def typed(self: int, mat2: int) -> int:
     return self + mat2
 

@@ -220,3 +220,13 @@ def test_shapes_and_views(program: str) -> None:
     case = _programs()[program]
     for ours, theirs in zip(case.run(), case.eager(), strict=True):
         torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+def test_small_powers_need_no_library() -> None:
+    import torch_max_backend.ops  # noqa: F401
+    from torch_max_backend.convert.registry import registry
+
+    power = registry[torch.ops.aten.pow.Tensor_Scalar]
+    assert power.library({"self": None, "exponent": 2}) is None
+    assert power.library({"self": None, "exponent": 0.5}) is None
+    assert power.library({"self": None, "exponent": 2.5}) == "unary"

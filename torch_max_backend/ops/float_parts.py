@@ -6,7 +6,7 @@ import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
 
-from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.context import expected, is_used
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import elementary
 from torch_max_backend.ops.common.numerics import number
@@ -42,10 +42,11 @@ def ldexp(self: Operand, other: Operand) -> TensorValue:
 
 
 @map_to(aten.frexp.Tensor, kernels=elementary.KERNELS, native16=True)
-def frexp(self: TensorValue) -> tuple[TensorValue, TensorValue]:
+def frexp(self: TensorValue) -> tuple[TensorValue | None, TensorValue | None]:
     """frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)"""
-    exponent = elementary.converted("tmb_exponent", DType.int32, self)
-    return elementary.unary("mantissa", self), exponent
+    mantissa = elementary.unary("mantissa", self) if is_used(0) else None
+    exponent = elementary.converted("tmb_exponent", DType.int32, self) if is_used(1) else None
+    return mantissa, exponent
 
 
 @map_to(aten.nextafter.default, kernels=elementary.KERNELS, native16=True)
