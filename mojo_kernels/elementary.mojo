@@ -1,8 +1,9 @@
 """Exponentials, logarithms and powers of float32 and float64, in SIMD.
 
-Errors stay below 2 units in the last place; NaN, infinities, signed zeros and subnormal numbers
-are as in C99. Reductions after Tang, "Table-driven implementation of the exponential function",
-1989, and Sun's fdlibm, 1993; the polynomials are minimax approximations found by Remez' algorithm.
+Errors stay below 2 units in the last place; NaN, infinities and signed zeros are as in C99, and
+subnormal numbers too, but MAX's threads on CPU take those for zeros. Reductions after Tang,
+"Table-driven implementation of the exponential function", 1989, and Sun's fdlibm, 1993; the
+polynomials are minimax approximations found by Remez' algorithm.
 """
 
 from std.math import sqrt

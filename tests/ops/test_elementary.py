@@ -32,6 +32,7 @@ UNARY = {
     "cosh": torch.cosh,
     "asinh": torch.asinh,
     "acosh": torch.acosh,
+    "atanh": torch.atanh,
     "erfc": torch.erfc,
 }
 BINARY = {

@@ -32,7 +32,6 @@ _FLOAT_FUNCTIONS: dict[str, Function] = {
     "rsqrt": ops.rsqrt,
     "reciprocal": _reciprocal,
     "tanh": numerics.tanh,
-    "atanh": ops.atanh,
     "erf": ops.erf,
     "sigmoid": numerics.sigmoid,
 }
@@ -40,7 +39,7 @@ _FLOAT_FUNCTIONS: dict[str, Function] = {
 # these it has not, or many times slower or less exact than the kernels.
 _KERNEL_FUNCTIONS = (
     "exp2", "expm1", "log2", "log10", "sin", "cos", "tan", "sinc", "asin", "acos", "atan", "sinh",
-    "cosh", "asinh", "acosh", "erfc",
+    "cosh", "asinh", "acosh", "atanh", "erfc",
 )  # fmt: skip
 
 
