@@ -4,7 +4,7 @@ from std.math import sqrt
 from std.utils.numerics import isnan
 
 from .double import INF, NAN, PI, exp64, horner, log1p64, log64, log_pair
-from .error_function import erfcx_positive
+from .scaled_error_function import erfcx_positive
 from .gamma import log_gamma_near_two, log_gamma_positive, stirling_rest
 
 comptime _MOST_TERMS = 5000

@@ -5,7 +5,7 @@ from layout import Coord
 from max.gpu.host import DeviceContext
 
 from .bessel import bessel_j0, bessel_j1, bessel_y0, bessel_y1, spherical_bessel_j0
-from .error_function import erfcx64, erfinv64, log_ndtr64, ndtri64
+from .scaled_error_function import erfcx64, erfinv64, log_ndtr64, ndtri64
 from .gamma import digamma64, factorial64, lgamma64, polygamma64, zeta64
 from .modified_bessel import (
     airy_ai,

@@ -46,6 +46,22 @@ def lines(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
+def elementary(x: TensorValue) -> list[TensorValue]:
+    wide = ops.cast(x, DType.float64)
+    number = ops.constant(2.5, DType.float64, DeviceRef.CPU())
+    unary = ["exp2", "expm1", "log10", "tan", "sinc", "acos", "tanh", "asinh", "erfc", "mantissa"]
+    calls = [("tmb_unary", [x], {"kind": kind}) for kind in unary]
+    calls += [("tmb_unary", [wide], {"kind": kind}) for kind in ("sin", "atanh")]
+    calls += [("tmb_binary", [x, x], {"kind": kind}) for kind in ("atan2", "hypot", "logaddexp")]
+    calls += [
+        ("tmb_binary_scalar", [v, number], {"kind": "pow", "first": False}) for v in (x, wide)
+    ]
+    results = [ops.custom(n, x.device, v, [v[0].type], settings)[0] for n, v, settings in calls]
+    for name, dtype in (("tmb_exponent", DType.int32), ("tmb_sign_bit", DType.bool)):
+        results += ops.custom(name, x.device, [x], [TensorType(dtype, x.shape, x.device)])
+    return [r.tensor for r in results]
+
+
 def main(api: str, architecture: str, out: str) -> None:
     driver.set_virtual_device_api(api)
     driver.set_virtual_device_target_arch(architecture)
@@ -54,8 +70,9 @@ def main(api: str, architecture: str, out: str) -> None:
     from torch_max_backend.compile.kernels import kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    module, libraries = Module(), [kernel_library_path()]
-    for i, build in enumerate((pooled, lines)):
+    module = Module()
+    libraries = [kernel_library_path(name) for name in ("base", "unary")]
+    for i, build in enumerate((pooled, lines, elementary)):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
         with Graph(f"g{i}", input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))

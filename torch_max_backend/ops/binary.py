@@ -8,7 +8,7 @@ from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.ops.common import numerics, trigonometry
+from torch_max_backend.ops.common import elementary, numerics
 from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import (
@@ -267,20 +267,16 @@ def _unless_nan(result: TensorValue, a: TensorValue, b: TensorValue) -> TensorVa
     return ops.where(ops.is_nan(a), b, ops.where(ops.is_nan(b), a, result))
 
 
-@map_to(aten.atan2.default)
-def atan2(self: Operand, other: Operand) -> TensorValue:
-    """atan2(Tensor self, Tensor other) -> Tensor"""
-    y, x = (broadcast(v, expected().shape) for v in _pair(self, other))
-    return trigonometry.atan2(y, x)
+def _register(name: str) -> None:
+    def lowering(self: Operand, other: Operand) -> TensorValue:
+        return elementary.binary(name, expected().dtype, self, other)
+
+    lowering.__name__ = name
+    lowering.__qualname__ = lowering.__qualname__.replace("lowering", name)
+    lowering.__doc__ = f"{name}(Tensor self, Tensor other) -> Tensor"
+    packet = getattr(aten, name)
+    map_to(packet.default, kernels=elementary.KERNELS, native16=True)(lowering)
 
 
-@map_to(aten.hypot.default)
-def hypot(self: Operand, other: Operand) -> TensorValue:
-    """hypot(Tensor self, Tensor other) -> Tensor"""
-    a, b = (ops.abs(v) for v in _pair(self, other))
-    large, small = numerics.maximum(a, b), numerics.minimum(a, b)
-    ratio = ops.div(small, large)
-    result = ops.mul(large, ops.sqrt(ops.add(ops.mul(ratio, ratio), number(1, ratio))))
-    result = ops.where(ops.equal(large, number(0, large)), large, result)
-    infinite = ops.logical_or(ops.is_inf(a), ops.is_inf(b))
-    return ops.where(infinite, number(float("inf"), result), result)
+for _name in ("atan2", "hypot", "logaddexp", "logaddexp2"):
+    _register(_name)
