@@ -37,7 +37,7 @@ def kernel_library(*paths: Path) -> KernelLibrary:
 def needed_kernels(trace: Trace) -> set[str]:
     """The libraries of ``mojo_kernels`` that the lowerings of this graph call."""
     targets = {n.target for n in trace.module.graph.nodes if n.op == "call_function"}
-    needed = {registry[t].kernels for t in targets & registry.keys()} - {None}
+    needed = {name for t in targets & registry.keys() for name in registry[t].libraries}
     return needed | {BASE} if trace.signature.bank else needed
 
 

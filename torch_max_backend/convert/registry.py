@@ -46,8 +46,9 @@ class Lowering:
         parameters: The argument names that ``function`` takes.
         native16: ``function`` takes float16 and bfloat16 on CPU as they are. Otherwise the
             converter casts them to float32 before and rounds the results after.
-        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any.
+        kernels: The library of ``mojo_kernels`` that ``function`` calls, if any, or several.
         bank: ``function`` calls products of the bank.
+        sizes_from_data: ``function`` builds results whose size depends on data.
     """
 
     op: OpOverload
@@ -55,12 +56,20 @@ class Lowering:
     supports: Callable[..., Refusal | None] | None
     parameters: frozenset[str]
     native16: bool
-    kernels: str | None
+    kernels: str | tuple[str, ...] | None
     bank: bool
+    sizes_from_data: bool = False
 
     @property
     def name(self) -> str:
         return str(self.op)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries of ``mojo_kernels`` that ``function`` calls."""
+        if self.kernels is None:
+            return ()
+        return (self.kernels,) if isinstance(self.kernels, str) else self.kernels
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the lowering, checking its type hints unless the environment says otherwise."""
@@ -112,8 +121,9 @@ def map_to(
     supports: Callable[..., Refusal | None] | None = None,
     override: bool = False,
     native16: bool = False,
-    kernels: str | None = None,
+    kernels: str | tuple[str, ...] | None = None,
     bank: bool = False,
+    sizes_from_data: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
 
@@ -130,8 +140,10 @@ def map_to(
         native16: The function takes float16 and bfloat16 on CPU as they are (data movement);
             otherwise it sees float32 and its results are rounded.
         kernels: The library whose kernels the function calls through ``ops.custom``: "base", or
-            the name of another family's file in ``mojo_kernels``.
+            the name of another family's file in ``mojo_kernels``, or several of these.
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
+        sizes_from_data: The function builds results of sizes that depend on data
+            (``ops/common/data_sizes.py``); otherwise such nodes are refused.
 
     Raises:
         RegistrationError: An overload has a lowering already, mutates an argument or writes to
@@ -143,7 +155,9 @@ def map_to(
             for op in _overloads(target, function):
                 _check_overload(op)
                 parameters = _fit(op, function)
-                lowering = Lowering(op, function, supports, parameters, native16, kernels, bank)
+                lowering = Lowering(
+                    op, function, supports, parameters, native16, kernels, bank, sizes_from_data
+                )
                 registry.add(lowering, override)
         return function
 
