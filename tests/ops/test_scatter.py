@@ -46,7 +46,7 @@ def _writes(x: torch.Tensor, index: torch.Tensor, src: torch.Tensor, flat: torch
         torch.index_add(x, 1, index, src, alpha=2),
         torch.index_copy(x, 1, torch.unique_consecutive(index.sort().values)[:0], src[:, :0]),
         aten.index_put(x, [None, index - x.shape[1]], src, True),
-        torch.index_put(x, [index[:5], index[-5:]], src[0, :5], accumulate=True),
+        torch.index_put(x, [index[:5] % 6, index[-5:]], src[0, :5], accumulate=True),
         torch.put(x, index, src[0, : index.numel()], accumulate=True),
     )
 
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
         ),
         [WIDE > 0, torch.arange(6).flip(0), WIDE.flip(0) > 1],
     ),
-    "bags": (_bags, [torch.randn(20, 33), _index(24, size=20), torch.tensor([0, 5, 5, 20])]),
+    "bags": (_bags, [torch.randn(20, 33), _index(24, size=20), torch.tensor([0, 5, 5, 24])]),
     "segments": (_segments, [_spoiled(torch.randn(6, 5)), torch.tensor([3, 0, 2, 1])]),
     "embedding gradient": (_gradients, [torch.randn(4, 60, 33), _index(4, 60, size=50)]),
 }

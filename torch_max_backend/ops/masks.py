@@ -74,7 +74,7 @@ def _indices_on_cpu(device: torch.device | None) -> Refusal | None:
 
 @map_to(aten.tril_indices.default, kernels="base", supports=_indices_on_cpu)
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType | None, device: DeviceRef | None
+    row: int, col: int, offset: int = 0, *, dtype: DType | int | None, device: DeviceRef | None
 ) -> TensorValue:
     """tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=long,
     Device? device=None) -> Tensor"""
@@ -83,7 +83,7 @@ def tril_indices(
 
 @map_to(aten.triu_indices.default, kernels="base", supports=_indices_on_cpu)
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType | None, device: DeviceRef | None
+    row: int, col: int, offset: int = 0, *, dtype: DType | int | None, device: DeviceRef | None
 ) -> TensorValue:
     """triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=long,
     Device? device=None) -> Tensor"""
