@@ -7,4 +7,3 @@ from .lookup import *
 from .normalization import *
 from .pooling import *
 from .scan import *
-from .sorting import *

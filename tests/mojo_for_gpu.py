@@ -31,13 +31,71 @@ def pooled(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
+def ordered(x: TensorValue) -> list[TensorValue]:
+    device, indices = x.device, TensorType(DType.int64, x.shape, x.device)
+
+    def both(shape: list[int]) -> list[TensorType]:
+        return [TensorType(d, shape, device) for d in (x.dtype, DType.int64)]
+
+    order = {"descending": True}
+    results = ops.custom("tmb_sort", device, [x], [x.type, indices] * 2, order)
+    results += ops.custom("tmb_topk", device, [x], both([*x.shape[:-1], 3]), order)
+    results += ops.custom("tmb_mode", device, results[:2], both([*x.shape[:-1], 1]))
+    lines = ops.reshape(x, [6, 8, 10])
+    middle = ops.constant(3, DType.int64, DeviceRef.CPU())
+    for kind in ("kth", "median", "nanmedian"):
+        settings = {"kind": kind}
+        values = [lines, middle]
+        results += ops.custom("tmb_order_statistic", device, values, both([6, 1, 10]), settings)
+    return [r.tensor for r in results]
+
+
+def searched(x: TensorValue) -> list[TensorValue]:
+    rows = ops.reshape(x, [6, 80])
+    none = ops.broadcast_to(ops.constant(0, DType.int64, DeviceRef.CPU()).to(x.device), [0, 0])
+    places = TensorType(DType.int32, [6, 80], x.device)
+    settings = {"right": True}
+    results = ops.custom("tmb_searchsorted", x.device, [rows, rows, none], [places], settings)
+    return [r.tensor for r in results]
+
+
+def bags(x: TensorValue) -> list[TensorValue]:
+    rows = ops.reshape(x, [6, 80])
+    numbers = ops.broadcast_to(ops.constant(0, DType.int64, DeviceRef.CPU()).to(x.device), [5])
+    scales = ops.reshape(x[0, 0, 0, 0, 0:5], [5])
+    shape = [TensorType(x.dtype, [5, 80], x.device)]
+    shape += [TensorType(DType.int64, s, x.device) for s in ([5], [5], [5, 80])]
+    padding = ops.constant(-1, DType.int64, DeviceRef.CPU())
+    values = [rows, numbers, numbers, scales, padding]
+    results = []
+    for kind in ("mean", "max"):
+        results += ops.custom("tmb_embedding_bag", x.device, values, shape, {"kind": kind})
+    lines = ops.reshape(x, [5, 12, 8])
+    sizes = ops.reshape(numbers, [5, 1])
+    out = TensorType(x.dtype, [5, 1, 8], x.device)
+    settings = {"kind": "mean", "lengths": True}
+    values = [lines, sizes, scales]
+    results += ops.custom("tmb_segment_reduce", x.device, values, [out], settings)
+    return [r.tensor for r in results]
+
+
+def distances(x: TensorValue) -> list[TensorValue]:
+    rows = ops.reshape(x, [1, 6, 80])
+    p = ops.constant(3.0, DType.float64, DeviceRef.CPU())
+    results = []
+    for kind in ("zero", "one", "two", "inf", "other"):
+        out = TensorType(x.dtype, [1, 6, 6], x.device)
+        settings = {"kind": kind}
+        results += ops.custom("tmb_cdist", x.device, [rows, rows, p], [out], settings)
+    pairs = TensorType(x.dtype, [15], x.device)
+    flat = ops.reshape(x, [6, 80])
+    results += ops.custom("tmb_pdist", x.device, [flat, p], [pairs], {"kind": "other"})
+    return [r.tensor for r in results]
+
+
 def lines(x: TensorValue) -> list[TensorValue]:
     indices = TensorType(DType.int64, x.shape, x.device)
-    few = [*x.shape[:-1], 3]
-    order = {"descending": True}
-    results = ops.custom("tmb_sort", x.device, [x], [x.type, indices] * 2, order)
-    types = [TensorType(d, few, x.device) for d in (x.dtype, DType.int64)]
-    results += ops.custom("tmb_topk", x.device, [x], types, order)
+    results = []
     for kind in ("prod", "logsumexp"):
         settings = {"axis": 1, "kind": kind}
         results += ops.custom("tmb_scan", x.device, [x], [x.type], settings)
@@ -62,6 +120,10 @@ def elementary(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
+LIBRARIES = ("base", "unary", "sorting", "searching", "bags", "distance")
+BUILDERS = (pooled, lines, elementary, ordered, searched, bags, distances)
+
+
 def main(api: str, architecture: str, out: str) -> None:
     driver.set_virtual_device_api(api)
     driver.set_virtual_device_target_arch(architecture)
@@ -71,8 +133,8 @@ def main(api: str, architecture: str, out: str) -> None:
     from torch_max_backend.compile.module import compile_module, serialized
 
     module = Module()
-    libraries = [kernel_library_path(name) for name in ("base", "unary")]
-    for i, build in enumerate((pooled, lines, elementary)):
+    libraries = [kernel_library_path(name) for name in LIBRARIES]
+    for i, build in enumerate(BUILDERS):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
         with Graph(f"g{i}", input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -169,10 +170,19 @@ def test_quantized_tensors() -> None:
     assert ".dequantize()" in str(caught.value)
 
 
-def test_sizes_that_depend_on_data() -> None:
+def test_sizes_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    aten_nonzero = replace(registry[aten.nonzero.default], sizes_from_data=False)
+    monkeypatch.setitem(registry._lowerings, aten.nonzero.default, aten_nonzero)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         text = raised(UnsupportedOperatorError, lambda x: x.nonzero() + 1, torch.ones(3))
     assert "aten.nonzero.default(f32[3])" in text
+    assert "the size of its result depends on the data" in text
+
+
+def test_numbers_that_depend_on_data() -> None:
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        text = raised(UnsupportedOperatorError, lambda x: x * x.sum().item(), torch.ones(3))
+    assert "a number that depends on data (item()) is known only after a run" in text
 
 
 def test_higher_order_operators() -> None:

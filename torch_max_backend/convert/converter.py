@@ -37,7 +37,7 @@ from torch_max_backend.graph.arguments import scalar_dtype, wants_size
 from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.nested import CONTROL_FLOW, body
 from torch_max_backend.graph.regions import Instance, Region, find_regions
-from torch_max_backend.graph.shapes import SymScalar, is_scalar_node
+from torch_max_backend.graph.shapes import SymScalar, expression, is_scalar_node
 from torch_max_backend.graph.signature import Trace, attribute
 from torch_max_backend.graph.text import text_of
 
@@ -310,6 +310,8 @@ class _Builder:
             if isinstance(number, SymScalar):
                 if wants_size(kind):
                     return self.symbols.dim(number)
+                if self.symbols.from_data(number):
+                    return self._size_as_data(number)
                 return self.scalars[self.symbols.text(number), scalar_dtype(number)]
             if isinstance(number, (int, float, bool)):
                 return number
@@ -321,6 +323,13 @@ class _Builder:
         if isinstance(value, torch.device):
             return device_ref(value)
         return value
+
+    def _size_as_data(self, number: SymScalar) -> TensorValue:
+        """A size that depends on data as a 0-d tensor."""
+        of_float = isinstance(number, torch.SymFloat)
+        size = self.symbols.dim(expression(number).args[0] if of_float else number)
+        value = ops.reshape(ops.shape_to_tensor([size]), [])
+        return ops.cast(value, DType.float64) if of_float else value
 
     def _check(
         self, lowering: Lowering, value: Any, spec: TensorSpec | None, used: bool

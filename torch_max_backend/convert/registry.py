@@ -53,6 +53,7 @@ class Lowering:
         kernels: The library of Mojo kernels that ``function`` calls, if any, several of them, or
             what tells them from the arguments that ``supports`` takes.
         bank: ``function`` calls products of the bank.
+        sizes_from_data: ``function`` builds results whose size depends on data.
     """
 
     op: OpOverload
@@ -62,10 +63,18 @@ class Lowering:
     native16: bool
     kernels: Libraries | Callable[..., Libraries]
     bank: bool
+    sizes_from_data: bool = False
 
     @property
     def name(self) -> str:
         return str(self.op)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries of ``mojo_kernels`` that ``function`` calls."""
+        if self.kernels is None:
+            return ()
+        return (self.kernels,) if isinstance(self.kernels, str) else self.kernels
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the lowering, checking its type hints unless the environment says otherwise."""
@@ -130,6 +139,7 @@ def map_to(
     native16: bool = False,
     kernels: Libraries | Callable[..., Libraries] = None,
     bank: bool = False,
+    sizes_from_data: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
 
@@ -150,6 +160,8 @@ def map_to(
             file, or the folder of a package); several of these; or a function of the arguments, as
             ``supports``, that tells them.
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
+        sizes_from_data: The function builds results of sizes that depend on data
+            (``ops/common/data_sizes.py``); otherwise such nodes are refused.
 
     Raises:
         RegistrationError: An overload has a lowering already, mutates an argument or writes to
@@ -161,7 +173,9 @@ def map_to(
             for op in _overloads(target, function):
                 _check_overload(op)
                 parameters = _fit(op, function)
-                lowering = Lowering(op, function, supports, parameters, native16, kernels, bank)
+                lowering = Lowering(
+                    op, function, supports, parameters, native16, kernels, bank, sizes_from_data
+                )
                 registry.add(lowering, override)
         return function
 

@@ -49,10 +49,21 @@ class Executable:
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
         self._output_scalars_from = len(texts)
-        texts += [o.source for o in signature.outputs if o.kind == "scalar"]
+        numbers_out = [o.source for o in signature.outputs if o.kind == "scalar"]
+        # What depends on data is known only after a run.
+        self._data_sources = list(signature.data_symbols.values())
+        self._evaluate_after: Callable[..., list[Any]] | None = None
+        if self._data_sources or signature.checks:
+            conditions = [text for text, _ in signature.checks]
+            after = [*names, *signature.data_symbols]
+            self._evaluate_after = _evaluator_or_none(numbers_out + conditions, after)
+        else:
+            texts += numbers_out
         self._evaluate = _evaluator_or_none(texts, names)
-        wanted = bool(texts) or any(o.sizes or o.strides for o in signature.layouts)
+        wanted = bool(texts or self._evaluate_after)
+        wanted = wanted or any(o.sizes or o.strides for o in signature.layouts)
         self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
+        names += signature.data_symbols
         self._layouts = [_Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = any(rebuild is not None for rebuild in self._layouts)
         self._slots: list[_Slot] = []
@@ -96,11 +107,16 @@ class Executable:
             raise _execution_error(e, self._signature, arguments) from e
         if self._suspects:
             self._separate(results, buffers)
+        symbols += [results[k].shape[dim] for k, dim in self._data_sources]
         if self._rebuilds:
             results = [
                 result if rebuild is None else rebuild(result, symbols)
                 for result, rebuild in zip(results, self._layouts, strict=True)
             ]
+        after = None
+        if self._evaluate_after is not None:
+            after = self._evaluate_after(*symbols)
+            self._check(after)
         for tensor, contiguous in pending:
             tensor.copy_(contiguous)
         for index, k in self._signature.copy_back:
@@ -108,7 +124,7 @@ class Executable:
         if self._only_values:
             arguments.clear()
             return results
-        numbers_out = iter(numbers[self._output_scalars_from :])
+        numbers_out = iter(numbers[self._output_scalars_from :] if after is None else after)
         outputs = [
             results[index]
             if kind == "value"
@@ -121,6 +137,14 @@ class Executable:
         ]
         arguments.clear()
         return outputs
+
+    def _check(self, values: list[Any]) -> None:
+        """Raise what the program asked for if a condition on sizes does not hold; the conditions
+        are the last of the values."""
+        checks = self._signature.checks
+        for holds, (_, message) in zip(values[len(values) - len(checks) :], checks, strict=True):
+            if not holds:
+                raise RuntimeError(message)
 
     def _separate(self, results: list[torch.Tensor], buffers: list[Buffer]) -> None:
         """Give results that share memory with an input or another result memory of their own."""
