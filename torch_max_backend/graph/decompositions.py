@@ -14,6 +14,7 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._ops import OpOverload
 
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.graph.linear_algebra import DECOMPOSITIONS
 
 aten = torch.ops.aten
 
@@ -32,4 +33,5 @@ def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
     """The decompositions for a trace with the lowerings registered at this moment."""
     table = dict(core_aten_decompositions())
     table.update(get_decompositions(_MORE))
+    table.update(DECOMPOSITIONS)
     return {op: f for op, f in table.items() if op not in registry}

@@ -1,0 +1,55 @@
+"""Factorizations, linear systems, eigenvalues and what is made of them."""
+
+import torch
+
+from tests.conformance.entry import Entry
+
+_REAL = (torch.float32, torch.float64)
+
+ENTRIES = [
+    Entry(name, dtypes=_REAL)
+    for name in (
+        "cholesky_inverse",
+        "cholesky_solve",
+        "geqrf",
+        "linalg.cholesky",
+        "linalg.cholesky_ex",
+        "linalg.cond",
+        "linalg.det",
+        "linalg.eigh",
+        "linalg.eigvalsh",
+        "linalg.householder_product",
+        "linalg.inv",
+        "linalg.inv_ex",
+        "linalg.ldl_factor",
+        "linalg.ldl_factor_ex",
+        "linalg.ldl_solve",
+        "linalg.lu",
+        "linalg.lu_factor",
+        "linalg.lu_factor_ex",
+        "linalg.lu_solve",
+        "linalg.matrix_norm",
+        "linalg.matrix_rank",
+        "linalg.matrix_sqrth",
+        "linalg.matrix_rank.hermitian",
+        "linalg.pinv",
+        "linalg.pinv.hermitian",
+        "linalg.polar",
+        "linalg.qr",
+        "linalg.slogdet",
+        "linalg.solve",
+        "linalg.solve_ex",
+        "linalg.solve_triangular",
+        "linalg.svd",
+        "linalg.svdvals",
+        "linalg.tensorinv",
+        "linalg.tensorsolve",
+        "logdet",
+        "lu_solve",
+        "lu_unpack",
+        "matrix_exp",
+        "ormqr",
+        "svd",
+        "triangular_solve",
+    )
+]
