@@ -8,8 +8,8 @@ from std.utils.numerics import isfinite
 from .dense import each_matrix, subtract_product
 from .panels import Address, Matrix
 
-# Up to this norm the rest of the series is less than a rounding of float64: 0.7^17 / 17!.
-comptime NORM = 0.7
+# Up to this norm the rest of the series is less than a rounding of float64 beside the result.
+comptime NORM = 0.75
 
 
 def _minus_product[

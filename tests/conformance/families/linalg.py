@@ -11,7 +11,6 @@ ENTRIES = [
     for name in (
         "cholesky_inverse",
         "cholesky_solve",
-        "geqrf",
         "linalg.cholesky",
         "linalg.cholesky_ex",
         "linalg.cond",
@@ -29,6 +28,7 @@ ENTRIES = [
         "linalg.lu_factor_ex",
         "linalg.lu_solve",
         "linalg.matrix_norm",
+        "linalg.matrix_power",
         "linalg.matrix_rank",
         "linalg.matrix_sqrth",
         "linalg.matrix_rank.hermitian",
@@ -48,7 +48,9 @@ ENTRIES = [
         "lu_solve",
         "lu_unpack",
         "matrix_exp",
+        "norm.nuc",
         "ormqr",
+        "pinverse",
         "svd",
         "triangular_solve",
     )
