@@ -228,37 +228,6 @@ def test_a_matrix_without_factorization_raises_torchs_error(name: str) -> None:
     assert str(ours.value).splitlines()[0] == str(theirs.value).splitlines()[0]
 
 
-def _gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
-    return torch.func.grad(lambda a: function(a).sum())
-
-
-_GRADIENTS = {
-    "solve": _gradient(lambda a: linalg.solve(a, a.mT.sin())),
-    "det": _gradient(lambda a: linalg.det(a)),
-    "slogdet": _gradient(lambda a: linalg.slogdet(a)[1]),
-    "inv": _gradient(lambda a: linalg.inv(a).sin()),
-    "cholesky": _gradient(lambda a: linalg.cholesky(a).sin()),
-    "solve_turned": _gradient(lambda a: linalg.solve(a.mT, a.sin())),
-}
-
-
-@cache
-def _gradients() -> dict[str, Program]:
-    from tests.conformance.together import both_ways
-
-    a = _squares()["batch"] + 0.1 * _random(2, 7, 7)
-    return both_ways({n: (function, [a + a.mT]) for n, function in _GRADIENTS.items()})
-
-
-@compile_group("linalg", weight=4)
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
-@pytest.mark.parametrize("name", _GRADIENTS)
-def test_gradients_are_torchs(name: str, kind: str) -> None:
-    program = _gradients()[f"{name}-{kind}"]
-    for ours, theirs in zip(program.run(), program.eager(), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 @compile_group("linalg", weight=4)
 def test_torch_compile_raises_and_goes_on() -> None:
     """The check is an operator with an effect, which AOTAutograd keeps by tokens."""

@@ -39,20 +39,4 @@ def pinv(
     return (left * inverse.unsqueeze(-2)) @ right.mT
 
 
-def matrix_sqrth(self: torch.Tensor) -> torch.Tensor:
-    """linalg_matrix_sqrth(Tensor self) -> Tensor"""
-    values, vectors = torch.linalg.eigh(self)
-    return (vectors * values.clamp_min(0).sqrt().unsqueeze(-2)) @ vectors.mT
-
-
-def polar(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """linalg_polar(Tensor A) -> (Tensor U, Tensor H)"""
-    left, values, right = torch.linalg.svd(A, full_matrices=False)
-    return left @ right, (right.mT * values.unsqueeze(-2)) @ right
-
-
-DECOMPOSITIONS = {
-    aten.linalg_matrix_sqrth.default: matrix_sqrth,
-    aten.linalg_pinv.atol_rtol_tensor: pinv,
-    aten.linalg_polar.default: polar,
-}
+DECOMPOSITIONS = {aten.linalg_pinv.atol_rtol_tensor: pinv}
