@@ -103,13 +103,6 @@ def _solved(a: torch.Tensor, x: torch.Tensor) -> None:
         assert residual.abs().amax() <= 1e-13 * size
 
 
-def _inverse(a: torch.Tensor, x: torch.Tensor) -> None:
-    residual = a @ x - torch.eye(a.shape[-1], dtype=a.dtype)
-    if residual.numel():
-        size = a.abs().amax() * x.abs().amax() * a.shape[-1]
-        assert residual.abs().amax() <= 1e-14 * size
-
-
 def _orthonormal(q: torch.Tensor) -> None:
     ones = torch.eye(q.shape[-1], dtype=q.dtype).expand(*q.shape[:-2], -1, -1)
     torch.testing.assert_close(q.mT @ q, ones, rtol=0, atol=1e-13)
@@ -144,7 +137,6 @@ _SQUARE: dict[str, tuple[Callable[..., object], Callable[..., None]]] = {
         lambda a: linalg.ldl_solve(*linalg.ldl_factor_ex(a)[:2], a.mT @ a),
         _solved,
     ),
-    "inverse": (lambda a: linalg.inv(a), _inverse),
 }
 # Traced with static sizes; the dynamic programs take any.
 _STATIC = ("batch", "empty", "no_batch", "one")

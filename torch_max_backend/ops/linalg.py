@@ -1,5 +1,5 @@
 """Orthogonal factorizations, eigenvalues, singular values and what has a kernel of its own, by
-``mojo_kernels/{orthogonal,eigen,singular,indefinite,exponential}.mojo``."""
+``mojo_kernels/{orthogonal,eigen,singular,indefinite}.mojo``."""
 
 from __future__ import annotations
 
@@ -217,15 +217,3 @@ def linalg_ldl_solve(
     operands = [over_batch(LD, batch), over_batch(pivots, batch, 1), over_batch(B, batch)]
     (x,) = kernel("tmb_ldl_solve", operands, [(B.dtype, operands[2].shape)])
     return ops.reshape(x, shape)
-
-
-@map_to(aten.linalg_matrix_exp.default, kernels="exponential")
-def linalg_matrix_exp(self: TensorValue) -> TensorValue:
-    """linalg_matrix_exp(Tensor self) -> Tensor"""
-    if is_empty(self.shape):
-        return self
-    # Each squaring doubles the error, so float32 is computed in float64.
-    a = ops.cast(stacked(self), DType.float64)
-    types = [(a.dtype, a.shape), (a.dtype, [a.shape[0], 5, *a.shape[1:]])]
-    result, _ = kernel("tmb_matrix_exp", [a], types)
-    return ops.reshape(ops.cast(result, self.dtype), self.shape)
