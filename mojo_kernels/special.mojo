@@ -16,7 +16,7 @@ from .modified_bessel import (
     scaled_i0,
     scaled_i1,
 )
-from .orthogonal import orthogonal
+from .polynomials import orthogonal
 from .regularized_gamma import power_over_gamma, regularized_gamma
 
 

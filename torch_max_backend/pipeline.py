@@ -85,12 +85,14 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     from torch_max_backend.bank.provider import provider
     from torch_max_backend.convert.bank import use_bank
     from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.graph.effects import inline_effects
     from torch_max_backend.graph.epilogues import fuse_epilogues
     from torch_max_backend.graph.fold import fold_constants
     from torch_max_backend.graph.inline import inlined
     from torch_max_backend.graph.signature import analyse
 
     module = inlined(module)
+    inline_effects(module)
     fold_constants(module)
     wanted = None if options is None else options.bank
     found = None

@@ -291,10 +291,10 @@ class _Builder:
             self._check(lowering, value, spec, used)
             for value, spec, used in zip(results, context.outputs, context.used, strict=True)
         ]
-        return checked if isinstance(node.meta["val"], (list, tuple)) else checked[0]
+        return checked if isinstance(node.meta.get("val"), (list, tuple)) else checked[0]
 
     def _context(self, node: Node) -> NodeContext:
-        val = node.meta["val"]
+        val = node.meta.get("val")
         several = isinstance(val, (list, tuple))
         specs = tuple(
             self.spec(v) if isinstance(v, torch.Tensor) else None

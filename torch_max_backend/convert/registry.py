@@ -69,13 +69,6 @@ class Lowering:
     def name(self) -> str:
         return str(self.op)
 
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """The libraries of ``mojo_kernels`` that ``function`` calls."""
-        if self.kernels is None:
-            return ()
-        return (self.kernels,) if isinstance(self.kernels, str) else self.kernels
-
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the lowering, checking its type hints unless the environment says otherwise."""
         function = _checked(self.function) if environment.beartype_enabled() else self.function

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.graph.gradients import convolution_backward
+from torch_max_backend.graph.linear_algebra import DECOMPOSITIONS
 
 aten = torch.ops.aten
 
@@ -44,6 +45,7 @@ def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
     table.update(get_decompositions(_MORE))
     table.update(_OWN)
     table.update(_copies())
+    table.update(DECOMPOSITIONS)
     return {op: f for op, f in table.items() if op not in registry}
 
 

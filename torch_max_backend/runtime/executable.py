@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torch_max_backend.bank.provider import routine
-from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError
+from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
 from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.shapes import evaluator
 from torch_max_backend.graph.signature import Signature
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from max.driver import Buffer
     from max.engine import Model
 
+# What kernels of linear algebra raise.
+_LINALG = re.compile(r"LinAlgError<(.*?)>", re.DOTALL)
 _SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
 
 
@@ -296,6 +299,9 @@ def _execution_error(
         for a in (arguments[i.index] for i in signature.inputs if i.kind == "tensor")
     ]
     shown = ", ".join(described[:8]) + (", ..." if len(described) > 8 else "")
+    failed = _LINALG.search(str(error))
+    if failed:
+        return LinearAlgebraError(failed[1], f"  Arguments: {shown}")
     kind = IndexOutOfBoundsError if "out of bounds" in str(error) else ExecutionError
     return kind(
         "The compiled MAX model failed while it ran.",
