@@ -66,6 +66,7 @@ class MaxBackend:
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
         from torch_max_backend.cache.autograd import autograd_cache
         from torch_max_backend.graph.decompositions import decomposition_table
+        from torch_max_backend.graph.whole import whole
 
         compiler = aot_autograd(
             fw_compiler=SerializableAOTDispatchCompiler(OutputCode, _Forward(options)),
@@ -77,7 +78,7 @@ class MaxBackend:
         )
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
-        with autograd_cache(reuse, options):
+        with autograd_cache(reuse, options), whole():
             return compiler(module, example_inputs)
 
 
