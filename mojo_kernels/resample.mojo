@@ -8,7 +8,7 @@ from layout import Coord
 from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from max.runtime.asyncrt import parallelism_level
-from std.math import ceildiv
+from std.math import ceildiv, iota
 from std.memory import unsafe_memcpy, unsafe_memset_zero
 from std.sys import simd_width_of
 
@@ -16,6 +16,8 @@ from .memory import Address, Untracked
 from .taps import Taps, taps_of
 
 comptime GRAIN = 16384
+# Taps at a time; tables have room for as many more.
+comptime CHUNK = 8
 
 
 @always_inline
@@ -98,7 +100,9 @@ struct Owner[dtype: DType](Movable):
         self.shift = 0
         self.kept = axis.lifted
         self.numbers = List[Int32](length=n * (1 + 2 * most), fill=0)
-        self.weights = List[Scalar[Self.dtype]](length=2 * n * most, fill=0)
+        self.weights = List[Scalar[Self.dtype]](
+            length=2 * n * most + CHUNK, fill=0
+        )
         var exact = List[Scalar[floating]](length=n * most, fill=0)
         for at in range(n):
             var first = axis.first(at)
@@ -235,15 +239,22 @@ def _along[
                 Int(table.rows[unsafe_offset = x * table.taps])
             )
             var factors = table.factors.unsafe_offset(x * table.taps)
-            var sums = SIMD[sum, width](0)
+            var room = table.input - Int(
+                table.rows[unsafe_offset = x * table.taps]
+            )
+            var sums = SIMD[sum, CHUNK](0)
             var k = 0
-            while k + width <= count:
-                sums = (
-                    from_.unsafe_load[width=width](k)
-                    .cast[sum]()
-                    .fma(factors.unsafe_load[width=width](k), sums)
-                )
-                k += width
+            while k < count and k + CHUNK <= room:
+                var pixels = from_.unsafe_load[width=CHUNK](k).cast[sum]()
+                var weights = factors.unsafe_load[width=CHUNK](k)
+                if k + CHUNK > count:
+                    var taken = iota[DType.int32, CHUNK](Int32(k)).lt(
+                        SIMD[DType.int32, CHUNK](count)
+                    )
+                    pixels = taken.select(pixels, SIMD[sum, CHUNK](0))
+                    weights = taken.select(weights, SIMD[sum, CHUNK](0))
+                sums = pixels.fma(weights, sums)
+                k += CHUNK
             var value = table.start() + sums.reduce_add()
             while k < count:
                 value = (

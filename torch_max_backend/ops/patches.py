@@ -8,14 +8,14 @@ from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
-from torch_max_backend.ops.common.images import Sizes, numbers
+from torch_max_backend.ops.common.images import Sizes, each, numbers
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 
 aten = torch.ops.aten
 
 
-def _slid(kernel: str, x: TensorValue, rank: int, settings: list[list[int]]) -> TensorValue:
+def _slid(kernel: str, x: TensorValue, rank: int, settings: list[int]) -> TensorValue:
     """The result of a kernel that takes the input and gives the output with a batch."""
     shape, dtype = expected().shape, x.dtype
     if is_empty(shape) or is_empty(x.shape):
@@ -25,7 +25,7 @@ def _slid(kernel: str, x: TensorValue, rank: int, settings: list[list[int]]) -> 
     (result,) = ops.custom(
         kernel,
         x.device,
-        [ops.reshape(x, _batched(x.shape, 7 - rank)), *numbers(sum(settings, []))],
+        [ops.reshape(x, _batched(x.shape, 7 - rank)), *numbers(settings)],
         [TensorType(x.dtype, _batched(shape, rank), x.device)],
     )
     return to_dtype(ops.reshape(result.tensor, shape), dtype)
@@ -62,5 +62,5 @@ def col2im(
     return _slid("tmb_col2im", self, 4, _pairs(kernel_size, stride, padding, dilation))
 
 
-def _pairs(*settings: list[int]) -> list[list[int]]:
-    return [s * 2 if len(s) == 1 else s for s in settings]
+def _pairs(*settings: list[int]) -> list[int]:
+    return [n for values in settings for n in each(values, 2)]
