@@ -29,6 +29,12 @@ def test_interpolation_is_one_operator(mode: str, dynamic: bool) -> None:
     assert aten._unsafe_index.Tensor not in targets
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_empty_batch_is_traced(mode: str) -> None:
+    graphs = traced_all(lambda x: F.interpolate(x, size=(4, 5), mode=mode), torch.randn(0, 3, 6, 7))
+    assert list(graphs[0].graph.output_node().args[0][0].meta["val"].shape) == [0, 3, 4, 5]
+
+
 def test_kernels_of_torch_are_back_afterwards() -> None:
     from torch_max_backend.graph.whole import whole
 

@@ -99,7 +99,7 @@ def _pooling() -> dict[str, Case]:
             [image, samples],
         ),
         "fractional_max_pool3d": (
-            lambda x, s: aten.fractional_max_pool3d(x, [2, 2, 2], [3, 3, 1], s[:, :2]),
+            lambda x, s: aten.fractional_max_pool3d(x, [2, 2, 2], [2, 3, 1], s[:, :2]),
             [volume, samples],
         ),
         "fractional_max_pool_backward": (
@@ -110,9 +110,9 @@ def _pooling() -> dict[str, Case]:
                     aten.fractional_max_pool2d(x, [2, 3], [4, 5], s[:, :, :2])[1],
                 ),
                 aten.fractional_max_pool3d_backward(
-                    aten.fractional_max_pool3d(y, [2, 2, 2], [3, 3, 1], s[:, :2])[0],
-                    y, [2, 2, 2], [3, 3, 1],
-                    aten.fractional_max_pool3d(y, [2, 2, 2], [3, 3, 1], s[:, :2])[1],
+                    aten.fractional_max_pool3d(y, [2, 2, 2], [2, 3, 1], s[:, :2])[0],
+                    y, [2, 2, 2], [2, 3, 1],
+                    aten.fractional_max_pool3d(y, [2, 2, 2], [2, 3, 1], s[:, :2])[1],
                 ),
             ),
             [_random(*IMAGES), samples, _random(*VOLUMES)],

@@ -75,6 +75,11 @@ def _restore() -> None:
     _saved.clear()
 
 
+def _has_no_image(input: torch.Tensor) -> bool:
+    """Whether the batch is empty, which torch's fake tensors do not resize."""
+    return isinstance(input.shape[0], int) and input.shape[0] == 0
+
+
 def _nearest(op: OpOverload) -> Callable[..., torch.Tensor]:
     def resized(
         input: torch.Tensor,
@@ -82,6 +87,8 @@ def _nearest(op: OpOverload) -> Callable[..., torch.Tensor]:
         scale_factors: Sequence[float] | None,
     ) -> torch.Tensor:
         size = upsample_compute_output_size(input.size(), output_size, scale_factors)
+        if _has_no_image(input):
+            return input.new_empty([*input.shape[:2], *size])
         return op(input, size, *(scale_factors or [None] * len(size)))
 
     return resized
@@ -95,6 +102,8 @@ def _filtered(op: OpOverload) -> Callable[..., torch.Tensor]:
         scale_factors: Sequence[float] | None,
     ) -> torch.Tensor:
         size = upsample_compute_output_size(input.size(), output_size, scale_factors)
+        if _has_no_image(input):
+            return input.new_empty([*input.shape[:2], *size])
         return op(input, size, align_corners, *(scale_factors or [None] * len(size)))
 
     return resized
