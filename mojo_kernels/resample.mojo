@@ -105,12 +105,11 @@ struct Owner[dtype: DType](Movable):
         )
         var exact = List[Scalar[floating]](length=n * most, fill=0)
         for at in range(n):
-            var first = axis.first(at)
             var count = axis.count(at)
             self.numbers[at] = Int32(count)
             var total = axis.total(at)
             for k in range(most):
-                var position = axis.inside(first + k)
+                var position = axis.pixel(at, k)
                 self.numbers[n + k * n + at] = Int32(position)
                 self.numbers[n + n * most + at * most + k] = Int32(position)
                 if k < count:

@@ -247,6 +247,15 @@ struct Taps[kind: StaticString, dtype: DType](TrivialRegisterPassable):
         return min(max(position, 0), self.input - 1)
 
     @always_inline
+    def pixel(self, at: Int, k: Int) -> Int:
+        """The pixel of a tap: of an axis that keeps its size always the same one,
+        since the neighbour, though it weighs nothing, may be NaN."""
+        comptime if Self.kind == "linear":
+            if self.output == self.input:
+                return at
+        return self.inside(self.first(at) + k)
+
+    @always_inline
     def begin_of(self, pixel: Int) -> Int:
         """The first output that may take a pixel: outputs take ever later ones."""
         var low = 0
