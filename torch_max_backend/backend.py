@@ -67,6 +67,7 @@ class MaxBackend:
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
         from torch_max_backend.cache.autograd import autograd_cache
         from torch_max_backend.graph.decompositions import decomposition_table
+        from torch_max_backend.graph.whole import whole
 
         compiler = aot_autograd(
             fw_compiler=SerializableAOTDispatchCompiler(OutputCode, _Forward(options)),
@@ -79,7 +80,8 @@ class MaxBackend:
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
         # Tokens of operators with effects are made in the graph, not arguments of it.
-        with autograd_cache(reuse, options), config.patch(unlift_effect_tokens=True):
+        tokens = config.patch(unlift_effect_tokens=True)
+        with autograd_cache(reuse, options), tokens, whole():
             return compiler(module, example_inputs)
 
 

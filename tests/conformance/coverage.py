@@ -40,11 +40,42 @@ ELSEWHERE |= dict.fromkeys(
 # torch cannot trace it with symbolic sizes.
 ELSEWHERE["aten.geqrf.default"] = "tests/ops/test_linalg.py"
 ELSEWHERE |= dict.fromkeys(
+    (
+        "aten.upsample_nearest1d_backward.default", "aten.upsample_nearest2d_backward.default",
+        "aten.upsample_nearest3d_backward.default",
+        "aten._upsample_nearest_exact1d_backward.default",
+        "aten._upsample_nearest_exact2d_backward.default",
+        "aten._upsample_nearest_exact3d_backward.default",
+        "aten.upsample_linear1d_backward.default", "aten.upsample_bilinear2d_backward.default",
+        "aten.upsample_bicubic2d_backward.default", "aten.upsample_trilinear3d_backward.default",
+        "aten._upsample_bilinear2d_aa_backward.default",
+        "aten._upsample_bicubic2d_aa_backward.default",
+        "aten._upsample_lanczos2d_aa_backward.default",
+    ),
+    "tests/ops/test_resample.py",
+)  # fmt: skip
+ELSEWHERE |= dict.fromkeys(
+    ("aten.grid_sampler_2d_backward.default", "aten.grid_sampler_3d_backward.default"),
+    "tests/ops/test_grid_sample.py",
+)
+ELSEWHERE |= dict.fromkeys(
+    (
+        "aten.max_pool3d_with_indices_backward.default",
+        "aten.adaptive_max_pool2d_backward.default", "aten.adaptive_max_pool3d_backward.default",
+        "aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default",
+        "aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default",
+        "aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default",
+        "aten.fractional_max_pool2d_backward.default",
+        "aten.fractional_max_pool3d_backward.default", "aten.col2im.default",
+    ),
+    "tests/ops/test_unpooling.py",
+)  # fmt: skip
+
+ELSEWHERE |= dict.fromkeys(
     ("aten._cholesky_solve_helper.default", "aten.cholesky_solve.default"),
     "one function; the samples of cholesky_solve trace one of the two",
 )
 
-# Reached by no sample; each is a line of a table, or shares its body with one that is.
 ELSEWHERE |= dict.fromkeys(
     ("aten.empty_permuted.default", "aten.empty_strided.default", "aten.new_empty_strided.default"),
     "values are undefined; shape and dtype are checked at conversion",

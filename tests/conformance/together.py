@@ -25,6 +25,7 @@ from torch_max_backend.compile.module import (
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.graph.decompositions import decomposition_table
 from torch_max_backend.graph.signature import Trace
+from torch_max_backend.graph.whole import whole
 from torch_max_backend.pipeline import prepare
 from torch_max_backend.runtime.executable import Executable
 
@@ -86,7 +87,7 @@ def both_ways(
 
 def trace_program(program: Program) -> Trace:
     """Trace a program to a functional ATen graph, decomposed by the package's table."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), whole():
         warnings.simplefilter("ignore")
         module = make_fx(
             functionalize(program.flat, remove="mutations"),

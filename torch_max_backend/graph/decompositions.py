@@ -33,9 +33,6 @@ _MORE = (
     aten.addcdiv,
     aten.addcmul,
     aten._unsafe_view,
-    aten.upsample_bilinear2d,
-    aten.upsample_bicubic2d,
-    aten.upsample_trilinear3d,
 )
 
 
