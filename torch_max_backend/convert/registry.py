@@ -48,6 +48,7 @@ class Lowering:
             converter casts them to float32 before and rounds the results after.
         kernels: The library of ``mojo_kernels`` that ``function`` calls, if any.
         bank: ``function`` calls products of the bank.
+        random: ``function`` draws random numbers.
     """
 
     op: OpOverload
@@ -57,6 +58,7 @@ class Lowering:
     native16: bool
     kernels: str | None
     bank: bool
+    random: bool
 
     @property
     def name(self) -> str:
@@ -114,6 +116,7 @@ def map_to(
     native16: bool = False,
     kernels: str | None = None,
     bank: bool = False,
+    random: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
 
@@ -132,6 +135,7 @@ def map_to(
         kernels: The library whose kernels the function calls through ``ops.custom``: "base", or
             the name of another family's file in ``mojo_kernels``.
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
+        random: The function draws random numbers (``convert.context.random_stream``).
 
     Raises:
         RegistrationError: An overload has a lowering already, mutates an argument or writes to
@@ -143,7 +147,9 @@ def map_to(
             for op in _overloads(target, function):
                 _check_overload(op)
                 parameters = _fit(op, function)
-                lowering = Lowering(op, function, supports, parameters, native16, kernels, bank)
+                lowering = Lowering(
+                    op, function, supports, parameters, native16, kernels, bank, random
+                )
                 registry.add(lowering, override)
         return function
 

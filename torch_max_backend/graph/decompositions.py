@@ -21,6 +21,7 @@ aten = torch.ops.aten
 _MORE = (
     aten.addcdiv,
     aten.addcmul,
+    aten.rrelu_with_noise_backward,
     aten._unsafe_view,
     aten.upsample_bilinear2d,
     aten.upsample_bicubic2d,

@@ -42,10 +42,11 @@ class ModelInput:
     Attributes:
         kind: ``tensor`` (argument ``index``), ``constant`` (attribute ``source`` of the graph
             module), ``carrier`` (an empty tensor of shape ``[source, 0]`` that binds a dim),
-            ``scalar`` (a 0-d tensor holding ``source``, of dtype ``dtype``) or ``address`` (of the
-            bank's routine ``source``).
+            ``scalar`` (a 0-d tensor holding ``source``, of dtype ``dtype``), ``address`` (of the
+            bank's routine ``source``) or ``seed`` (drawn at each call from the generator of the
+            device ``source``).
         index: Position among the graph's arguments, for ``tensor``.
-        source: Attribute name, run-time expression or routine.
+        source: Attribute name, run-time expression, routine or device.
         dtype: ``int64``, ``float64`` or ``bool``, for ``scalar``.
         mutated: The model writes to it in place.
     """
