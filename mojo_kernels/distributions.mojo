@@ -49,10 +49,9 @@ def minus_log_uniform[
     comptime half_root = SIMD[dtype, 1](SQRT_HALF).to_bits[word]()
     comptime low = Scalar[word]((1 << mantissa) - 1)
     var shifted = y.to_bits[word]() + (one - half_root)
-    var e = (shifted >> Scalar[word](mantissa)).cast[DType.int32]() - Int32(bias + bits)
-    var m = SIMD[dtype, W](
-        from_bits=(shifted & low) + half_root
-    )
+    var exponent = (shifted >> Scalar[word](mantissa)).cast[DType.int32]()
+    var e = exponent - Int32(bias + bits)
+    var m = SIMD[dtype, W](from_bits=(shifted & low) + half_root)
     var near_one = y.gt(Scalar[dtype](SQRT_HALF) / unit)
     # 1 - u, which cancels nothing.
     var rest = ((~w).cast[dtype]() + 0.5) * unit

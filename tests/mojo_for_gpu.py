@@ -97,7 +97,7 @@ def main(api: str, architecture: str, out: str) -> None:
     from torch_max_backend.compile.kernels import kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    families = ("base", "random", "sampling")
+    families = ("base", "multinomial", "randint", "random", "sampling")
     module, libraries = Module(), [kernel_library_path(f) for f in families]
     for i, build in enumerate((pooled, lines, random, sampling)):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())

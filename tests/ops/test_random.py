@@ -393,7 +393,8 @@ def test_whole_channels_are_dropped() -> None:
 
 
 def test_alpha_dropout_keeps_mean_and_variance() -> None:
-    y = one("alpha_dropout", given=[one("randn")]).double()
+    # Of one seed, the first nodes of both graphs would draw the same words.
+    y = one("alpha_dropout", seed=1, given=[one("randn")]).double()
     assert abs(y.mean()) < 4 / math.sqrt(MANY)
     assert abs(y.var() - 1) < 0.03
 

@@ -1,4 +1,5 @@
-"""Permutations, samples and counts, by kernels of ``mojo_kernels/sampling.mojo``."""
+"""Permutations, samples and counts, by kernels of ``mojo_kernels/sampling.mojo``
+and ``multinomial.mojo``."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def _multinomial(
     return default_generator(generator)
 
 
-@map_to(aten.multinomial.default, supports=_multinomial, kernels="sampling", random=True)
+@map_to(aten.multinomial.default, supports=_multinomial, kernels="multinomial", random=True)
 def multinomial(
     self: TensorValue, num_samples: int | Dim, replacement: bool = False, *, generator: Any = None
 ) -> TensorValue:
