@@ -422,7 +422,7 @@ def test_randint() -> None:
 
 def test_randint_of_wide_ranges() -> None:
     def share(k: Tensor, low: int, span: int) -> Tensor:
-        return (k.double() - low) / span
+        return (k.double() - low) / float(span)
 
     low, high = -(1 << 62) - 5, 1 << 62
     k = one("randint_wide")
