@@ -142,7 +142,7 @@ def one(name: str, seed: int = 0, kind: str = "", given: Any = None) -> Tensor:
     return drawn(name, seed, kind, given)[0]
 
 
-pytestmark = compile_group("random", weight=6)
+pytestmark = compile_group("random", weight=12)
 
 
 # What a draw depends on

@@ -200,11 +200,17 @@ def attribute(module: GraphModule, target: str) -> torch.Tensor:
     """The tensor behind a ``get_attr`` node.
 
     Raises:
-        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator).
+        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator, a
+            generator).
     """
     value: Any = module
     for name in target.split("."):
         value = getattr(value, name)
+    if isinstance(value, torch.Generator):
+        raise UnsupportedOperatorError(
+            "The graph draws from an explicit generator; seeds are drawn from torch's own.",
+            "Leave out generator=, or keep the region out with torch.compiler.disable.",
+        )
     if not isinstance(value, torch.Tensor):
         raise UnsupportedOperatorError(
             f"The graph holds {target!r}, a {type(value).__name__}: higher-order operators "
