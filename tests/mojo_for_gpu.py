@@ -46,49 +46,6 @@ def lines(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-def _stream() -> list[TensorValue]:
-    return [ops.constant(v, DType.int64, DeviceRef.CPU()) for v in (1, 2, 0)]
-
-
-def _floats(*values: float) -> list[TensorValue]:
-    return [ops.constant(v, DType.float64, DeviceRef.CPU()) for v in values]
-
-
-def random(x: TensorValue) -> list[TensorValue]:
-    results = []
-    digits, low = (ops.constant(v, DType.int64, DeviceRef.CPU()) for v in (24, -3))
-    double = TensorType(DType.float64, x.shape, x.device)
-    for kind in ("uniform", "normal", "exponential", "geometric", "cauchy"):
-        given = [*_stream(), *_floats(0.5, 2.0), digits]
-        for out in (x.type, double):
-            results += ops.custom("tmb_random", x.device, given, [out], {"kind": kind})
-    for kind in ("bernoulli", "normal"):
-        given = [x, *_stream()]
-        results += ops.custom("tmb_random_given", x.device, given, [x.type], {"kind": kind})
-    results += ops.custom("tmb_bernoulli", x.device, [*_stream(), *_floats(0.5)], [x.type])
-    mask = TensorType(DType.bool, x.shape, x.device)
-    given = [x, *_stream(), *_floats(0.5, 2.0)]
-    results += ops.custom("tmb_dropout", x.device, given, [x.type, mask])
-    whole = TensorType(DType.int64, x.shape, x.device)
-    results += ops.custom("tmb_randint", x.device, [*_stream(), low, digits], [whole])
-    return [r.tensor for r in results]
-
-
-def sampling(x: TensorValue) -> list[TensorValue]:
-    rows = ops.reshape(x, [6, 80])
-    chosen = TensorType(DType.int64, [6, 3], x.device)
-    scratch = [TensorType(d, rows.shape, x.device) for d in (DType.float64, DType.int64)]
-    given = [rows, *_stream()]
-    results = ops.custom("tmb_multinomial", x.device, given, [chosen, *scratch])[:1]
-    results += ops.custom("tmb_multinomial_replaced", x.device, given, [chosen, scratch[0]])[:1]
-    results += ops.custom("tmb_poisson", x.device, [x, *_stream()], [x.type])
-    results += ops.custom("tmb_binomial", x.device, [x, x, *_stream()], [x.type])
-    most = ops.constant(1000, DType.int64, DeviceRef.CPU())
-    order = TensorType(DType.int64, [100], x.device)
-    results += ops.custom("tmb_randperm", x.device, [*_stream(), most], [order])
-    return [r.tensor for r in results]
-
-
 def main(api: str, architecture: str, out: str) -> None:
     driver.set_virtual_device_api(api)
     driver.set_virtual_device_target_arch(architecture)
@@ -97,9 +54,8 @@ def main(api: str, architecture: str, out: str) -> None:
     from torch_max_backend.compile.kernels import kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    families = ("base", "multinomial", "randint", "random", "sampling")
-    module, libraries = Module(), [kernel_library_path(f) for f in families]
-    for i, build in enumerate((pooled, lines, random, sampling)):
+    module, libraries = Module(), [kernel_library_path()]
+    for i, build in enumerate((pooled, lines)):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
         with Graph(f"g{i}", input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))
