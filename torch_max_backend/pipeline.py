@@ -84,6 +84,7 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     """
     from torch_max_backend.bank.provider import provider
     from torch_max_backend.convert.bank import use_bank
+    from torch_max_backend.convert.seed import use_seeds
     from torch_max_backend.convert.support import check_supported
     from torch_max_backend.graph.effects import inline_effects
     from torch_max_backend.graph.epilogues import fuse_epilogues
@@ -103,6 +104,7 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
         fuse_epilogues(module)
     check_supported(module)
     trace = analyse(module)
+    use_seeds(trace)
     if found is not None:
         use_bank(trace, found)
     return trace

@@ -36,6 +36,25 @@ ELSEWHERE |= dict.fromkeys(
     ("torch_max_backend.fused_addmm.default", "torch_max_backend.fused_convolution.default"),
     "tests/bank/test_products.py",
 )
+ELSEWHERE |= dict.fromkeys(
+    (
+        "aten.bernoulli.Tensor", "aten.bernoulli.default", "aten.bernoulli.p",
+        "aten.binomial.default", "aten.cauchy.default", "aten.exponential.default",
+        "aten.geometric.default", "aten.log_normal.default", "aten.multinomial.default",
+        "aten.native_dropout.default", "aten.normal.Tensor_Tensor", "aten.normal.Tensor_float",
+        "aten.normal.float_Tensor", "aten.normal.float_float", "aten.normal_functional.default",
+        "aten.poisson.default", "aten.rand.default", "aten.rand.generator",
+        "aten.rand_like.default", "aten.rand_like.generator", "aten.randint.default",
+        "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator",
+        "aten.randint_like.Tensor", "aten.randint_like.Tensor_generator",
+        "aten.randint_like.default", "aten.randint_like.generator", "aten.randint_like.low_dtype",
+        "aten.randint_like.low_generator_dtype", "aten.randn.default", "aten.randn.generator",
+        "aten.randn_like.default", "aten.randn_like.generator", "aten.randperm.default",
+        "aten.randperm.generator", "aten.rrelu_with_noise_functional.default",
+        "aten.uniform.default",
+    ),
+    "tests/ops/test_random.py",
+)  # fmt: skip
 
 # torch cannot trace it with symbolic sizes.
 ELSEWHERE["aten.geqrf.default"] = "tests/ops/test_linalg.py"

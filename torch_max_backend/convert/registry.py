@@ -54,6 +54,7 @@ class Lowering:
             what tells them from the arguments that ``supports`` takes.
         bank: ``function`` calls products of the bank.
         sizes_from_data: ``function`` builds results whose size depends on data.
+        random: ``function`` draws random numbers.
     """
 
     op: OpOverload
@@ -64,6 +65,7 @@ class Lowering:
     kernels: Libraries | Callable[..., Libraries]
     bank: bool
     sizes_from_data: bool = False
+    random: bool = False
 
     @property
     def name(self) -> str:
@@ -133,6 +135,7 @@ def map_to(
     kernels: Libraries | Callable[..., Libraries] = None,
     bank: bool = False,
     sizes_from_data: bool = False,
+    random: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
 
@@ -155,6 +158,7 @@ def map_to(
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
         sizes_from_data: The function builds results of sizes that depend on data
             (``ops/common/data_sizes.py``); otherwise such nodes are refused.
+        random: The function draws random numbers (``convert.context.random_stream``).
 
     Raises:
         RegistrationError: An overload has a lowering already, mutates an argument or writes to
@@ -167,7 +171,15 @@ def map_to(
                 _check_overload(op)
                 parameters = _fit(op, function)
                 lowering = Lowering(
-                    op, function, supports, parameters, native16, kernels, bank, sizes_from_data
+                    op,
+                    function,
+                    supports,
+                    parameters,
+                    native16,
+                    kernels,
+                    bank,
+                    sizes_from_data,
+                    random,
                 )
                 registry.add(lowering, override)
         return function

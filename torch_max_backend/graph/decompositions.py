@@ -32,6 +32,7 @@ _COPIES = (
 _MORE = (
     aten.addcdiv,
     aten.addcmul,
+    aten.rrelu_with_noise_backward,
     aten._unsafe_view,
 )
 

@@ -44,10 +44,11 @@ class ModelInput:
     Attributes:
         kind: ``tensor`` (argument ``index``), ``constant`` (attribute ``source`` of the graph
             module), ``carrier`` (an empty tensor of shape ``[source, 0]`` that binds a dim),
-            ``scalar`` (a 0-d tensor holding ``source``, of dtype ``dtype``) or ``address`` (of the
-            bank's routine ``source``).
+            ``scalar`` (a 0-d tensor holding ``source``, of dtype ``dtype``), ``address`` (of the
+            bank's routine ``source``) or ``seed`` (drawn at each call from the generator of the
+            device ``source``).
         index: Position among the graph's arguments, for ``tensor``.
-        source: Attribute name, run-time expression or routine.
+        source: Attribute name, run-time expression, routine or device.
         dtype: ``int64``, ``float64`` or ``bool``, for ``scalar``.
         mutated: The model writes to it in place.
     """
@@ -213,11 +214,17 @@ def attribute(module: GraphModule, target: str) -> torch.Tensor:
     """The tensor behind a ``get_attr`` node.
 
     Raises:
-        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator).
+        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator, a
+            generator).
     """
     value: Any = module
     for name in target.split("."):
         value = getattr(value, name)
+    if isinstance(value, torch.Generator):
+        raise UnsupportedOperatorError(
+            "The graph draws from an explicit generator; seeds are drawn from torch's own.",
+            "Leave out generator=, or keep the region out with torch.compiler.disable.",
+        )
     if not isinstance(value, torch.Tensor):
         raise UnsupportedOperatorError(
             f"The graph holds {target!r}, a {type(value).__name__}: higher-order operators "

@@ -14,6 +14,7 @@ from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.shapes import evaluator
 from torch_max_backend.graph.signature import Signature
 from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
+from torch_max_backend.runtime.seeds import draw
 
 if TYPE_CHECKING:
     from max.driver import Buffer
@@ -78,6 +79,8 @@ class Executable:
                 self._slots.append(_Fixed(constants[item.source]))
             elif item.kind == "address":
                 self._slots.append(_Fixed(torch.tensor(routine(item.source))))
+            elif item.kind == "seed":
+                self._slots.append(_Seed(item.source))
             elif item.kind == "carrier":
                 self._slots.append(_Carrier(scalar))
                 scalar += 1
@@ -257,6 +260,16 @@ class _Scalar(_Slot):
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
         return to_buffer(torch.tensor(numbers[self.number], dtype=self.dtype))
+
+
+class _Seed(_Slot):
+    __slots__ = ("device",)
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return to_buffer(draw(self.device))
 
 
 class _Rebuild:
