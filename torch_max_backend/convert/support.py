@@ -31,9 +31,7 @@ _MISSING = {
     "aten::_local_scalar_dense": "a Python number that depends on the data; keep .item() and the "
     "like out of the compiled region",
     "aten::resize_": "it changes the memory of its argument, which a functional graph cannot",
-} | dict.fromkeys(
-    ("aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"), "MAX has no complex numbers"
-)
+}
 
 
 def missing(op: OpOverload) -> Refusal:
@@ -95,7 +93,12 @@ def check_supported(module: GraphModule) -> None:
         if found is not None:
             problems.setdefault(str(node.target), []).append((node, found))
     if problems:
-        raise UnsupportedOperatorError(*_report(problems), operators=list(problems))
+        raise unsupported(problems)
+
+
+def unsupported(problems: dict[str, list[tuple[Node, Refusal]]]) -> UnsupportedOperatorError:
+    """The exception that names nodes, by operator, and why they are refused."""
+    return UnsupportedOperatorError(*_report(problems), operators=list(problems))
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:

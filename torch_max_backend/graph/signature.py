@@ -90,6 +90,8 @@ class Signature:
         maybe_aliased: Model outputs that MAX may return as memory of an input or another output.
         bank: The identity of the provider of its matrix products; empty if it has none on CPU, or
             they are MAX's own.
+        pairs: Complex arguments, which the graph takes as pairs of real numbers.
+        pair_outputs: Outputs that are complex, of which the graph returns such pairs.
     """
 
     arguments: int
@@ -100,6 +102,8 @@ class Signature:
     copy_back: list[tuple[int, int]] = field(default_factory=list)
     maybe_aliased: list[int] = field(default_factory=list)
     bank: str = ""
+    pairs: list[int] = field(default_factory=list)
+    pair_outputs: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -142,6 +146,7 @@ def analyse(module: GraphModule) -> Trace:
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     symbols = Symbols()
     signature = Signature(arguments=len(placeholders))
+    signature.pairs, signature.pair_outputs = module.meta.get("pairs", ([], []))
     position = {n: i for i, n in enumerate(placeholders)}
 
     _bind_symbols(placeholders, symbols, signature)
