@@ -187,7 +187,7 @@ comptime Lanes[dtype: DType, width: Int, radix: Int] = Array[SIMD[dtype, width],
 
 @always_inline
 def _butterfly[
-    dtype: DType, width: Int, radix: Int, //
+    dtype: DType, width: Int, radix: Int
 ](mut re: Lanes[dtype, width, radix], mut im: Lanes[dtype, width, radix]):
     """The transform of `radix` numbers, in place."""
     comptime if radix == 2:
@@ -276,7 +276,7 @@ def _one[
     comptime for k in range(radix):
         re[k] = xr.unsafe_load[width=width](k * far)
         im[k] = xi.unsafe_load[width=width](k * far)
-    _butterfly(re, im)
+    _butterfly[dtype, width, radix](re, im)
 
 
 @always_inline
@@ -1100,7 +1100,7 @@ def _launch[
             var at = line + q + stride * (p + m * k)
             re[k] = x[unsafe_offset = 2 * at]
             im[k] = x[unsafe_offset = 2 * at + 1]
-        _butterfly(re, im)
+        _butterfly[dtype, 1, radix](re, im)
         comptime for k in range(radix):
             var at = line + q + stride * (radix * p + k)
             var c = table[unsafe_offset = 2 * (p * k * stride)]

@@ -19,8 +19,8 @@ GROUPS = {
     "arithmetic": (
         "add", "sub", "rsub", "mul", "div.no_rounding_mode", "true_divide", "reciprocal", "neg",
         "positive", "square", "pow", "__radd__", "__rmul__", "__rdiv__", "__rpow__", "addcmul",
-        "addcdiv", "sum", "mean", "cumsum", "var", "std", "eq", "ne", "isnan", "isinf", "isfinite",
-        "logical_not", "logical_and", "logical_or", "logical_xor", "any", "all", "isclose",
+        "addcdiv", "sum", "mean", "cumsum", "var", "std", "eq", "ne", "isnan", "isinf",
+        "logical_not", "logical_and", "logical_or", "logical_xor", "any", "all",
     ),
     "functions": (
         "abs", "sgn", "exp", "exp2", "expm1", "log", "log2", "log10", "sqrt", "rsqrt", "sin",
@@ -33,8 +33,8 @@ GROUPS = {
         "cat", "stack", "reshape", "view", "permute", "transpose", "t", "expand", "squeeze",
         "unsqueeze", "split", "chunk", "unbind", "flip", "roll", "rot90", "repeat", "tile", "tril",
         "triu", "diagonal", "diag_embed", "unfold", "__getitem__", "index_select", "gather",
-        "index_put", "index_add", "index_fill", "scatter", "scatter_add", "select_scatter",
-        "slice_scatter", "masked_fill", "masked_scatter", "where", "take_along_dim",
+        "index_put", "index_add", "index_fill", "scatter", "scatter_add",
+        "masked_fill", "masked_scatter", "where", "take_along_dim",
         "nn.functional.pad.constant", "nn.functional.pad.reflect", "clone", "contiguous", "to",
         "full", "full_like", "zeros", "zeros_like", "ones_like", "new_full", "fill", "float",
         "double", "bool", "as_strided", "meshgrid.variadic_tensors", "atleast_2d",

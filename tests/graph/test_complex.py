@@ -22,7 +22,7 @@ def _rewritten(
         module = traced(function, *arguments, dynamic=dynamic)
     real_pairs(module)
     assert not any(is_complex(n.meta.get("val")) for n in module.graph.nodes)
-    signature = analyse(module)
+    signature = analyse(module).signature
     return with_pairs(lambda given: list(module(*given)), signature), signature
 
 
@@ -48,7 +48,7 @@ def test_a_graph_without_complex_numbers_stays_as_it_is() -> None:
     before = list(module.graph.nodes)
     real_pairs(module)
     assert list(module.graph.nodes) == before
-    assert analyse(module).pairs == []
+    assert analyse(module).signature.pairs == []
 
 
 def test_an_argument_that_is_returned_is_that_argument() -> None:
@@ -65,7 +65,7 @@ def test_an_argument_that_is_returned_is_that_argument() -> None:
                 node.target = torch.ops.aten.add.Tensor
             node.meta["val"] = (fake, fake + 1) if node.op == "output" else fake
     real_pairs(module)
-    run = with_pairs(lambda given: list(module(*given)), analyse(module))
+    run = with_pairs(lambda given: list(module(*given)), analyse(module).signature)
     same, other = run([z])
     assert same is z
     torch.testing.assert_close(other, z + 1)

@@ -414,8 +414,11 @@ def _matrix(w: Writer, op: OpOverload, a: Any, b: Any) -> Complex:
 
 
 def _blended(w: Writer, op: OpOverload, c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Complex:
-    product = _matrix(w, op, a, b)
-    scaled = _scaled(product.planes, alpha)
+    return _summed(w, _matrix(w, op, a, b).planes, c, beta, alpha)
+
+
+def _summed(w: Writer, product: Parts, c: Any, beta: Any, alpha: Any) -> Complex:
+    scaled = _scaled(product, alpha)
     if beta == 0:
         return w.complex(*scaled, w.dtype)
     added = _scaled(_cast(c, w.dtype), beta)
@@ -430,6 +433,18 @@ def _addmm(w: Writer, self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) ->
 @rule(aten.baddbmm.default)
 def _baddbmm(w: Writer, self: Any, batch1: Any, batch2: Any, beta: Any, alpha: Any) -> Complex:
     return _blended(w, aten.bmm.default, self, batch1, batch2, beta, alpha)
+
+
+@rule(aten.addmv.default)
+def _addmv(w: Writer, self: Any, mat: Any, vec: Any, beta: Any, alpha: Any) -> Complex:
+    column = (
+        w(aten.unsqueeze.default, vec, 1)
+        if isinstance(vec, Real)
+        else Complex(w, tuple(w(aten.unsqueeze.default, p, 1) for p in vec.planes))
+    )
+    product = _matrix(w, aten.mm.default, mat, column)
+    row = tuple(w(aten.squeeze.dim, p, 1) for p in product.planes)
+    return _summed(w, row, self, beta, alpha)
 
 
 @rule(aten.var.correction)
@@ -705,6 +720,8 @@ def _power(w: Writer, z: Parts, e: Parts) -> Complex:
         if z[1] is None:
             z = (z[0], z[0].filled(0))
         return w.complex(*_small_power(w, z, abs(e[0]), e[0] < 0), w.dtype)
+    # float32 would lose what the exponent multiplies.
+    z, e = (tuple(p.to(torch.float64) if isinstance(p, Real) else p for p in v) for v in (z, e))
     re, im = z
     z = re, im if isinstance(im, Real) else re.filled(im or 0)
     exponent = _product(_log_parts(w, z), e)
@@ -716,7 +733,7 @@ def _power(w: Writer, z: Parts, e: Parts) -> Complex:
         none = er.equals(0)
         if isinstance(ei, Real):
             none = w(aten.logical_and.default, none, ei.equals(0))
-        at_zero: Any = none.to(power[0].dtype)
+        at_zero: Any = none.to(torch.float64)
     else:
         at_zero = 1.0 if er == 0 and ei == 0 else 0.0
     return w.complex(_where(w, zero, at_zero, power[0]), _where(w, zero, 0.0, power[1]), w.dtype)

@@ -13,5 +13,4 @@ ENTRIES = [
     *(Entry(f"fft.{name}{dims}", _ANY) for name in ("irfft", "hfft") for dims in ("", "2", "n")),
     Entry("fft.fftshift", _ANY),
     Entry("fft.ifftshift", _ANY),
-    Entry("stft", (torch.float32, torch.float64)),
 ]
