@@ -46,6 +46,26 @@ def lines(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
+def transformed(x: TensorValue) -> list[TensorValue]:
+    lines = ops.reshape(x, [48, 10])
+    scratch = [TensorType(x.dtype, [size], x.device) for size in (48 * 10 * 2, 48 * 10 * 2, 20)]
+    normalization = ops.constant(1, DType.int64, DeviceRef.CPU())
+    results = []
+    for kind, row in (("c2c", 10), ("r2c", 12), ("r2c_full", 20), ("c2r", 8)):
+        types = [TensorType(x.dtype, [48, row], x.device), *scratch]
+        settings = {"kind": kind, "inverse": kind == "c2r"}
+        made = ops.custom("tmb_fft", x.device, [lines, normalization], types, settings)
+        results.append(made[0].tensor)
+    return results
+
+
+def frames(x: TensorValue) -> list[TensorValue]:
+    step = ops.constant(3, DType.int64, DeviceRef.CPU())
+    sums = TensorType(x.dtype, [6, 32], x.device)
+    made = ops.custom("tmb_overlap_add", x.device, [ops.reshape(x, [6, 8, 10]), step], [sums])
+    return [made[0].tensor]
+
+
 def main(api: str, architecture: str, out: str) -> None:
     driver.set_virtual_device_api(api)
     driver.set_virtual_device_target_arch(architecture)
@@ -54,8 +74,9 @@ def main(api: str, architecture: str, out: str) -> None:
     from torch_max_backend.compile.kernels import kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    module, libraries = Module(), [kernel_library_path()]
-    for i, build in enumerate((pooled, lines)):
+    module = Module()
+    libraries = [kernel_library_path(name) for name in ("base", "fft", "frames")]
+    for i, build in enumerate((pooled, lines, transformed, frames)):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
         with Graph(f"g{i}", input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))

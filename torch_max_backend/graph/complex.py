@@ -141,7 +141,9 @@ class Writer:
         self.mode = detect_fake_mode(values)
         # Nodes of pairs, so that their planes need not be taken out of them again.
         self.made: dict[Node, Complex] = {}
+        # Before which node to write, and whose line in the user's source the new ones have.
         self.place: Node | None = None
+        self.origin: Node | None = None
 
     def __call__(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """A call of an operator: what it returns, tensors as ``Real``."""
@@ -165,7 +167,7 @@ class Writer:
     def node(self, target: Any, args: Any, kwargs: Any, value: Any) -> Node:
         with self.graph.inserting_before(self.place):
             node = self.graph.call_function(target, args, kwargs)
-        node.meta = {k: v for k, v in self.place.meta.items() if k != "val"}
+        node.meta = {k: v for k, v in self.origin.meta.items() if k != "val"}
         node.meta["val"] = value
         return node
 
@@ -240,6 +242,7 @@ class _Rewriter:
         self.module.meta[_PAIRS] = (pairs, [])
         for node in nodes:
             self.writer.place = first if node.op == "placeholder" else node
+            self.writer.origin = node
             self._rewrite(node)
         if self.problems:
             raise unsupported(self.problems)
@@ -285,6 +288,7 @@ class _Rewriter:
             if not isinstance(item, Node) or item not in self.values:
                 continue
             self.module.meta[_PAIRS][1].append(i)
+            self.writer.origin = item
             pairs = self.values[item].pairs.node
             if item.op != "placeholder":
                 with self.writer.tracing():
