@@ -59,13 +59,6 @@ def transformed(x: TensorValue) -> list[TensorValue]:
     return results
 
 
-def frames(x: TensorValue) -> list[TensorValue]:
-    step = ops.constant(3, DType.int64, DeviceRef.CPU())
-    sums = TensorType(x.dtype, [6, 32], x.device)
-    made = ops.custom("tmb_overlap_add", x.device, [ops.reshape(x, [6, 8, 10]), step], [sums])
-    return [made[0].tensor]
-
-
 def main(api: str, architecture: str, out: str) -> None:
     driver.set_virtual_device_api(api)
     driver.set_virtual_device_target_arch(architecture)
@@ -75,8 +68,8 @@ def main(api: str, architecture: str, out: str) -> None:
     from torch_max_backend.compile.module import compile_module, serialized
 
     module = Module()
-    libraries = [kernel_library_path(name) for name in ("base", "fft", "frames")]
-    for i, build in enumerate((pooled, lines, transformed, frames)):
+    libraries = [kernel_library_path(name) for name in ("base", "fft")]
+    for i, build in enumerate((pooled, lines, transformed)):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
         with Graph(f"g{i}", input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))

@@ -26,7 +26,6 @@ ELSEWHERE |= dict.fromkeys(
     ),
     "tests/conformance/test_special_values.py",
 )
-ELSEWHERE["aten.unfold_backward.default"] = "tests/ops/test_fft.py"
 ELSEWHERE |= dict.fromkeys(
     ("torch_max_backend.fused_addmm.default", "torch_max_backend.fused_convolution.default"),
     "tests/bank/test_products.py",

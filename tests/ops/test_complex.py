@@ -67,25 +67,3 @@ def test_complex_arguments_results_and_writes() -> None:
         torch.testing.assert_close(ours, theirs)
         assert found[0] is z
         assert [f.stride() for f in found] == [e.stride() for e in expected]
-
-
-def test_gradients() -> None:
-    def function(x: Tensor, weight: Tensor) -> Tensor:
-        return (torch.fft.rfft(x) * weight).abs().square().sum()
-
-    torch.manual_seed(0)
-    x = torch.randn(3, 10, requires_grad=True)
-    weight = torch.randn(6, dtype=torch.complex64, requires_grad=True)
-    expected = torch.autograd.grad(function(x, weight), [x, weight])
-    found = torch.autograd.grad(_compiled(function)(x, weight), [x, weight])
-    torch.testing.assert_close(found, expected)
-
-
-def test_eager_pytorch_serves_while_the_graph_is_compiled() -> None:
-    def function(z: Tensor) -> Tensor:
-        return torch.fft.ifft(z * 2)
-
-    z = torch.randn(6, dtype=torch.complex64)
-    compiled = torch.compile(function, backend=max_backend, options={"background": True})
-    for _ in range(2):
-        torch.testing.assert_close(compiled(z), function(z))

@@ -35,14 +35,6 @@ def _spectrum(x: Tensor) -> Tensor:
     return torch.stft(x, 16, 4, window=window, return_complex=True)
 
 
-def _frames(x: Tensor) -> Tensor:
-    return torch.ops.aten.unfold_backward(x, [x.shape[0], 3 * x.shape[1] + 4, 5], 1, 7, 3)
-
-
-def _overlapping(x: Tensor) -> Tensor:
-    return torch.ops.aten.unfold_backward(x, [x.shape[0], 2 * x.shape[1] + 98], 1, 100, 2)
-
-
 def _middle(x: Tensor) -> Tensor:
     return torch.fft.irfftn(torch.fft.rfftn(x, dim=(2, 0)), dim=(0, 2), s=(4, 6))
 
@@ -56,17 +48,13 @@ def _programs() -> dict[str, Program]:
         "transforms": (_every_transform, [torch.randn(33, 9)]),
         "transforms_f64": (_every_transform, [torch.randn(33, 9, dtype=torch.float64)]),
         "stft": (_spectrum, [torch.randn(3, 50)]),
-        "frames": (_frames, [torch.randn(2, 6, 5, 7)]),
-        "overlapping": (_overlapping, [torch.randn(3, 2000, 100)]),
         "middle": (_middle, [torch.randn(4, 3, 6, 2)]),
     }
     return both_ways(cases)
 
 
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
-@pytest.mark.parametrize(
-    "name", ["transforms", "transforms_f64", "stft", "frames", "overlapping", "middle"]
-)
+@pytest.mark.parametrize("name", ["transforms", "transforms_f64", "stft", "middle"])
 @compile_group("transforms", 20)
 def test_agrees_with_eager(name: str, kind: str) -> None:
     from tests.conformance.closeness import difference
