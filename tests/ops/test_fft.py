@@ -86,22 +86,3 @@ def test_lengths(length: int, lines: int, dtype: torch.dtype) -> None:
         assert ours.shape == theirs.shape
         unit = 4 * torch.finfo(dtype).eps * exact.abs().max()
         assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + unit
-
-
-@compile_group("transforms", 4)
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_short_time_transform_and_back(dynamic: bool) -> None:
-    from torch_max_backend import max_backend
-
-    def function(x: Tensor, window: Tensor) -> Tensor:
-        spectrum = torch.stft(x, 16, 4, window=window, return_complex=True)
-        return torch.istft(spectrum * 2, 16, 4, window=window)
-
-    torch._dynamo.reset()
-    compiled = torch.compile(function, backend=max_backend, fullgraph=True, dynamic=dynamic)
-    window = torch.hann_window(16)
-    for length in (64, 80) if dynamic else (64,):
-        x = torch.randn(2, length)
-        torch.testing.assert_close(compiled(x, window), function(x, window))
-        torch.testing.assert_close(compiled(x, window), 2 * x)
-    torch._dynamo.reset()
