@@ -120,8 +120,21 @@ def elementary(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-LIBRARIES = ("base", "unary", "sorting", "searching", "bags", "distance")
-BUILDERS = (pooled, lines, elementary, ordered, searched, bags, distances)
+def transformed(x: TensorValue) -> list[TensorValue]:
+    lines = ops.reshape(x, [48, 10])
+    scratch = [TensorType(x.dtype, [size], x.device) for size in (48 * 10 * 2, 48 * 10 * 2, 20)]
+    normalization = ops.constant(1, DType.int64, DeviceRef.CPU())
+    results = []
+    for kind, row in (("c2c", 10), ("r2c", 12), ("r2c_full", 20), ("c2r", 8)):
+        types = [TensorType(x.dtype, [48, row], x.device), *scratch]
+        settings = {"kind": kind, "inverse": kind == "c2r"}
+        made = ops.custom("tmb_fft", x.device, [lines, normalization], types, settings)
+        results.append(made[0].tensor)
+    return results
+
+
+LIBRARIES = ("base", "unary", "sorting", "searching", "bags", "distance", "fft")
+BUILDERS = (pooled, lines, elementary, ordered, searched, bags, distances, transformed)
 
 
 def main(api: str, architecture: str, out: str) -> None:

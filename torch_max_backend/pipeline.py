@@ -86,6 +86,7 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     from torch_max_backend.convert.bank import use_bank
     from torch_max_backend.convert.seed import use_seeds
     from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.graph.complex import real_pairs
     from torch_max_backend.graph.effects import inline_effects
     from torch_max_backend.graph.epilogues import fuse_epilogues
     from torch_max_backend.graph.fold import fold_constants
@@ -95,6 +96,7 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     module = inlined(module)
     inline_effects(module)
     fold_constants(module)
+    real_pairs(module)
     wanted = None if options is None else options.bank
     found = None
     if wanted is not False:
@@ -153,14 +155,16 @@ class _Job:
     def in_background(self, module: GraphModule) -> Function:
         """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
         from torch_max_backend.compile.background import Background
+        from torch_max_backend.runtime.pairs import with_pairs
 
         model, origin = self._found()
         if model is not None:
             return self._executable(model, origin)
 
-        def eager(arguments: list[Any]) -> list[Any]:
+        def real(arguments: list[Any]) -> list[Any]:
             return list(module(*arguments))
 
+        eager = with_pairs(real, self.trace.signature)
         if not environment.profile():
             return Background(eager, self.function)
         self.record = profile.start(self.clock, "background", self.operators)
@@ -284,8 +288,9 @@ def executable(
         record: Is told of each call; ``None`` where calls are not timed.
     """
     from torch_max_backend.runtime.executable import Executable
+    from torch_max_backend.runtime.pairs import with_pairs
 
-    function = Executable(model, signature, constants, static)
+    function = with_pairs(Executable(model, signature, constants, static), signature)
     memo.keep(place, model, function)
     return function if record is None else profile.timed(record, function)
 

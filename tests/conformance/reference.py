@@ -8,9 +8,14 @@ from tests.conformance.together import Program
 
 
 def truth(program: Program) -> list[torch.Tensor] | None:
-    """The program's results with floating-point arguments in float64; ``None`` if torch cannot."""
+    """The program's results with float64 or complex128 arguments; ``None`` if torch cannot."""
     try:
-        wide = [t.double() if t.is_floating_point() else t.clone() for t in program.tensors]
-        return program.flat(*wide)
+        return program.flat(*map(_wide, program.tensors))
     except Exception:
         return None
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor.clone()

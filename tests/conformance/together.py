@@ -28,6 +28,7 @@ from torch_max_backend.graph.signature import Trace
 from torch_max_backend.graph.whole import whole
 from torch_max_backend.pipeline import prepare
 from torch_max_backend.runtime.executable import Executable
+from torch_max_backend.runtime.pairs import with_pairs
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Program:
     dynamic: bool = False
     error: Exception | None = None
     trace: Trace | None = field(default=None, repr=False)
-    executable: Executable | None = field(default=None, repr=False)
+    executable: Callable[[list[Any]], list[Any]] | None = field(default=None, repr=False)
 
     def run(self) -> list[torch.Tensor]:
         """The tensors that the compiled program returns."""
@@ -131,4 +132,5 @@ def _compile(programs: list[Program]) -> None:
         _compile(programs[half:])
         return
     for program, trace, model in zip(programs, traces, models, strict=True):
-        program.executable = Executable(model, trace.signature, trace.constants())
+        executable = Executable(model, trace.signature, trace.constants())
+        program.executable = with_pairs(executable, trace.signature)

@@ -18,6 +18,7 @@ from torch_max_backend.convert.describe import describe_call, describe_value, wh
 from torch_max_backend.convert.devices import device_ref
 from torch_max_backend.convert.dtypes import max_dtype
 from torch_max_backend.convert.registry import Refusal, bind, registry
+from torch_max_backend.convert.seed import is_random
 from torch_max_backend.errors import (
     UnsupportedDeviceError,
     UnsupportedDtypeError,
@@ -41,9 +42,7 @@ _MISSING = {
     "aten::_local_scalar_dense": "a Python number that depends on the data; keep .item() and the "
     "like out of the compiled region",
     "aten::resize_": "it changes the memory of its argument, which a functional graph cannot",
-} | dict.fromkeys(
-    ("aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"), "MAX has no complex numbers"
-)
+}
 
 
 def missing(op: OpOverload) -> Refusal:
@@ -125,10 +124,17 @@ def check_supported(module: GraphModule) -> None:
     problems: dict[str, list[tuple[Node, Refusal]]] = {}
     for node in every_node(module):
         found = refusal(node)
+        if found is None and node.graph is not module.graph and is_random(node):
+            found = Refusal("random numbers inside cond or while_loop are not converted")
         if found is not None:
             problems.setdefault(str(node.target), []).append((node, found))
     if problems:
-        raise UnsupportedOperatorError(*_report(problems), operators=list(problems))
+        raise unsupported(problems)
+
+
+def unsupported(problems: dict[str, list[tuple[Node, Refusal]]]) -> UnsupportedOperatorError:
+    """The exception that names nodes, by operator, and why they are refused."""
+    return UnsupportedOperatorError(*_report(problems), operators=list(problems))
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:

@@ -96,6 +96,8 @@ class Signature:
         checks: ``(run-time expression, message)`` of what has to hold after a run.
         bank: The identity of the provider of its matrix products; empty if it has none on CPU, or
             they are MAX's own.
+        pairs: Complex arguments, which the graph takes as pairs of real numbers.
+        pair_outputs: Outputs that are complex, of which the graph returns such pairs.
     """
 
     arguments: int
@@ -108,6 +110,8 @@ class Signature:
     bank: str = ""
     data_symbols: dict[str, tuple[int, int]] = field(default_factory=dict)
     checks: list[tuple[str, str]] = field(default_factory=list)
+    pairs: list[int] = field(default_factory=list)
+    pair_outputs: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -150,6 +154,7 @@ def analyse(module: GraphModule) -> Trace:
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     symbols = Symbols()
     signature = Signature(arguments=len(placeholders))
+    signature.pairs, signature.pair_outputs = module.meta.get("pairs", ([], []))
     position = {n: i for i, n in enumerate(placeholders)}
 
     _bind_symbols(placeholders, symbols, signature)
