@@ -176,14 +176,15 @@ def test_numbers_that_depend_on_data() -> None:
 
 
 def test_higher_order_operators() -> None:
-    def function(x: Tensor) -> Tensor:
-        return torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v + 2, (x,))
+    from torch._higher_order_ops.associative_scan import associative_scan_op
 
-    torch._dynamo.reset()
-    with pytest.raises(UnsupportedOperatorError) as caught:
-        torch.compile(function, backend=max_backend, fullgraph=True)(torch.ones(3))
-    assert "higher-order operators are not converted" in str(caught.value)
-    assert "cond" in str(caught.value)
+    from torch_max_backend.convert.support import refusal
+
+    node = torch.fx.Graph().call_function(associative_scan_op, (None, [], ()))
+    found = refusal(node)
+    assert found is not None
+    assert "higher-order operator is not converted" in found.reason
+    assert "cond and while_loop are" in found.reason
 
 
 @pytest.mark.parametrize(

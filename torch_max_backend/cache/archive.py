@@ -20,7 +20,7 @@ from torch_max_backend.errors import CacheError
 
 FORMAT = 1
 ENTRY = re.compile(r"[0-9a-f]{64}\.max")
-KERNELS = re.compile(r"kernels_[0-9a-f]{24}\.mojoc")
+KERNELS = re.compile(r"[a-z][a-z0-9_]*_[0-9a-f]{24}\.mojoc")
 _MANIFEST = "manifest.json"
 _BLOCK = 512
 _END = bytes(2 * _BLOCK)
