@@ -70,9 +70,7 @@ def _programs() -> dict[str, Program]:
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_torchs(name: str, kind: str) -> None:
-    program = _programs()[f"{name}-{kind}"]
-    for ours, theirs in zip(program.run(), program.eager(), strict=True):
-        torch.testing.assert_close(ours, theirs, equal_nan=True)
+    _programs()[f"{name}-{kind}"].assert_agrees(equal_nan=True)
 
 
 @compile_group("mojo_kernels", weight=4)

@@ -62,6 +62,11 @@ class Program:
         """The tensors that eager PyTorch returns."""
         return self.flat(*[t.detach().clone() for t in self.tensors])
 
+    def assert_agrees(self, *, equal_nan: bool = False) -> None:
+        """Assert that the compiled program returns what eager PyTorch does."""
+        for ours, theirs in zip(self.run(), self.eager(), strict=True):
+            torch.testing.assert_close(ours, theirs, equal_nan=equal_nan)
+
     def flat(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         leaves = pytree.tree_leaves(self.function(*tensors))
         return [v for v in leaves if isinstance(v, torch.Tensor)]

@@ -192,9 +192,7 @@ together = compile_group("movement", 5)
 @together
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_eager(name: str) -> None:
-    program = _compiled()[name]
-    for ours, theirs in zip(program.run(), program.eager(), strict=True):
-        torch.testing.assert_close(ours, theirs, equal_nan=True)
+    _compiled()[name].assert_agrees(equal_nan=True)
 
 
 @together

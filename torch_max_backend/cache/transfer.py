@@ -128,10 +128,10 @@ def import_cache(path: str | os.PathLike[str]) -> Imported:
     targets: dict[Member, Path] = {}
     try:
         with open(path, "rb") as file:
-            opened = Archive(file)
+            opened, libraries = Archive(file), _libraries()
             for member in opened.manifest.members:
                 reason = _misfit(member, opened)
-                target = _libraries().get(member.name, folder / member.name)
+                target = libraries.get(member.name, folder / member.name)
                 if reason:
                     skipped[member.name] = reason
                 else:

@@ -46,10 +46,7 @@ def kernel_sources() -> Path:
 @cache
 def kernel_digest() -> str:
     """SHA-256 of the kernels' sources and the Mojo version."""
-    digest = hashlib.sha256(version("mojo-compiler").encode())
-    for path in sorted(kernel_sources().rglob("*.mojo")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return source_digest(kernel_sources())
 
 
 def kernel_library_name(library: str = BASE) -> str:
@@ -66,8 +63,7 @@ def kernel_library_names() -> frozenset[str]:
 
 
 def source_digest(source: Path) -> str:
-    """SHA-256 of Mojo sources outside this package (a file, or the folder of a Mojo package) and
-    of the Mojo version.
+    """SHA-256 of Mojo sources (a file, or the folder of a Mojo package) and the Mojo version.
 
     Raises:
         CompilationError: They cannot be read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,11 @@ def scalar_dtype(value: Any) -> str:
     if isinstance(value, torch.SymFloat):
         return "float64"
     return "bool" if isinstance(value, torch.SymBool) else "int64"
+
+
+def per_dimension(values: Sequence[Any], count: int) -> list[Any]:
+    """A setting for each of ``count`` dimensions, where ATen takes one for all."""
+    return list(values) * count if len(values) == 1 else list(values)
 
 
 def scalar_uses(nodes: Iterable[Node], symbols: Symbols) -> list[tuple[str, str]]:

@@ -110,10 +110,7 @@ def _fuse_convolution(module: GraphModule, node: Node) -> bool:
         return False
     last, norm, residual = node, _Norm(), None
     follower = _only_user(last)
-    if (
-        follower is not None
-        and follower.target is aten._native_batch_norm_legit_no_training.default
-    ):
+    if follower is not None and follower.target is _NORM:
         taken = _only_user(follower)
         first = taken is not None and taken.target is operator.getitem and taken.args[1] == 0
         if follower.args[0] is last and first and _same_dtype(value, follower.args[1:5]):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torch_max_backend.graph.arguments import per_dimension
+
 aten = torch.ops.aten
 
 
@@ -36,17 +38,16 @@ def convolution_backward(
         The gradients of input, weight and bias; ``None`` for those not wanted.
     """
     spatial = input.dim() - 2
-    stride, padding, dilation = (_each(v, spatial) for v in (stride, padding, dilation))
+    stride, padding, dilation = (per_dimension(v, spatial) for v in (stride, padding, dilation))
     settings = (stride, padding, dilation)
     of_input = of_weight = of_bias = None
     if output_mask[0]:
-        if transposed:
-            of_input = aten.convolution(
-                grad_output, weight, None, *settings, False, [0] * spatial, groups
-            )
-            of_input = _cut(of_input, input.shape[2:])
-        else:
-            of_input = _of_input(grad_output, input, weight, *settings, groups)
+        # Positions that no window reached at the end: as many as may be, then cut to the size.
+        beyond = [0] * spatial if transposed else [s - 1 for s in stride]
+        of_input = aten.convolution(
+            grad_output, weight, None, *settings, not transposed, beyond, groups
+        )
+        of_input = _cut(of_input, input.shape[2:])
     if output_mask[1]:
         # A transposed convolution is the gradient of a plain one: input and output swap places.
         above, below = (input, grad_output) if transposed else (grad_output, input)
@@ -54,25 +55,6 @@ def convolution_backward(
     if output_mask[2]:
         of_bias = grad_output.sum([0, *range(2, grad_output.dim())])
     return of_input, of_weight, of_bias
-
-
-def _each(values: Sequence[int], count: int) -> list[int]:
-    return list(values) * count if len(values) == 1 else list(values)
-
-
-def _of_input(
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-) -> Tensor:
-    # Positions that no window reached at the end: as many as may be, then cut to the input's size.
-    beyond = [s - 1 for s in stride]
-    result = aten.convolution(grad, weight, None, stride, padding, dilation, True, beyond, groups)
-    return _cut(result, input.shape[2:])
 
 
 def _of_weight(

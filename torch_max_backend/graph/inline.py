@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
 from torch_max_backend.graph.decompositions import decomposition_table
-from torch_max_backend.graph.nested import nested_modules
+from torch_max_backend.graph.nested import every_node
 
 higher = torch.ops.higher_order
 
@@ -75,19 +75,16 @@ def _run(module: GraphModule, *arguments: Any) -> Any:
 
 def inlined(module: GraphModule) -> GraphModule:
     """The graph with such operators written out; the very module where there are none."""
-    found = [
-        n
-        for m in (module, *nested_modules(module))
-        for n in m.graph.nodes
-        if n.target in _WRITTEN_OUT
-    ]
+    found = [n for n in every_node(module) if n.target in _WRITTEN_OUT]
     if not found or not all(map(_known_length, found)):
         return module
-    arguments = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
-    mode = detect_fake_mode(arguments)
+    given = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
+    mode = detect_fake_mode(given)
     allowed, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
     try:
         with mode:
+            # Calls of one subgraph share fake outputs, and tracing tells its inputs apart by object.
+            arguments = [v.detach() if isinstance(v, torch.Tensor) else v for v in given]
             # Torch's definition of flex_attention writes to what it allocates.
             function = functionalize(lambda *a: _run(module, *a), remove="mutations")
             written = make_fx(function, decomposition_table())(*arguments)

@@ -13,6 +13,7 @@ from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.guarded import for_convolution
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
+from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common.bank import nothing, number, routine
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
@@ -60,8 +61,7 @@ def convolution(
         return full(0, input.dtype, spec.shape, input.device)
     spatial = input.rank - 2
     stride, padding, dilation, output_padding = (
-        list(v) * spatial if len(v) == 1 else list(v)
-        for v in (stride, padding, dilation, output_padding)
+        per_dimension(v, spatial) for v in (stride, padding, dilation, output_padding)
     )
     pads = [(p, p) for p in padding]
     if transposed:
@@ -107,9 +107,7 @@ def fused_convolution(
     """``activation(batch_norm(convolution(input, weight, bias)) + residual)``, each part but the
     convolution as far as it is given (``graph/epilogues.py``)."""
     spatial = input.rank - 2
-    stride, padding, dilation = (
-        list(v) * spatial if len(v) == 1 else list(v) for v in (stride, padding, dilation)
-    )
+    stride, padding, dilation = (per_dimension(v, spatial) for v in (stride, padding, dilation))
     after = _After(norm_weight, norm_bias, mean, variance, epsilon, residual, activation)
     addresses = routine(input.dtype, input.device)
     assert addresses is not None, "the pass runs for the bank only"
