@@ -134,12 +134,12 @@ def _counts(flags: Address[DType.bool], n: Int) -> List[Int]:
 @register("tmb_true_at")
 struct TrueAt:
     """The indices `[k, rank]` of the flags that are set, in order, or of the first k of them;
-    rows behind the last one are `fill`. `numbers`, of size k, only tells how many rows there
-    are."""
+    rows behind the last one are `fill`. `exact`: k flags must be set. `numbers`, of size k, only
+    tells how many rows there are."""
 
     @staticmethod
     def execute[
-        rank: Int, //, target: StaticString
+        rank: Int, //, exact: Bool, target: StaticString
     ](
         output: OutputTensor[dtype=DType.int64, rank=2, ...],
         flags: InputTensor[dtype=DType.bool, rank=rank, ...],
@@ -158,6 +158,9 @@ struct TrueAt:
         var before = List[Int](length=parts + 1, fill=0)
         for part in range(parts):
             before[part + 1] = before[part] + counts[part]
+        comptime if exact:
+            if before[parts] != k:
+                raise Error("the mask picks ", before[parts], " elements where ", k, " are needed")
         var bp = before.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
 
         def work(part: Int) {var fp, var op, var bp, var shape, var n, var k}:

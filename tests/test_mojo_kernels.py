@@ -87,3 +87,15 @@ def test_kernels_compile_for(api: str, architecture: str, evidence: bytes, tmp_p
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
     assert evidence in out.read_bytes()
+
+
+def test_every_kernel_that_gpus_have_is_compiled_for_them() -> None:
+    root = Path(__file__).parents[1] / "mojo_kernels"
+    graphs = "".join(f.read_text() for f in Path(__file__).parent.glob("gpu/kernels/*.py"))
+    missing = []
+    for file in root.glob("*.mojo"):
+        for struct in file.read_text().split('@register("')[1:]:
+            name = struct.split('"')[0]
+            if 'comptime assert target == "cpu"' not in struct and f'"{name}"' not in graphs:
+                missing.append(f"{file.name}: {name}")
+    assert not missing, "give each a graph in tests/gpu/kernels/, or assert that it is for CPUs"

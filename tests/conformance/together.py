@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.func import functionalize
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -93,14 +95,24 @@ def both_ways(
 
 def trace_program(program: Program) -> Trace:
     """Trace a program to a functional ATen graph, decomposed by the package's table."""
-    with warnings.catch_warnings(), whole():
-        warnings.simplefilter("ignore")
-        module = make_fx(
-            functionalize(program.flat, remove="mutations"),
+
+    def traced(function: Callable[..., Any]) -> GraphModule:
+        return make_fx(
+            function,
             decomposition_table=decomposition_table(),
             tracing_mode="symbolic" if program.dynamic else "fake",
             _allow_non_fake_inputs=True,
         )(*[t.detach().clone() for t in program.tensors])
+
+    with warnings.catch_warnings(), whole():
+        warnings.simplefilter("ignore")
+        try:
+            module = traced(dispatch_functionalize(program.flat, FunctionalTensorMode()))
+        except AssertionError as e:
+            if "token" not in str(e):
+                raise
+            # Operators with effects take tokens, which only AOTAutograd makes.
+            module = traced(functionalize(program.flat, remove="mutations"))
     module.graph.eliminate_dead_code()
     return prepare(module)
 

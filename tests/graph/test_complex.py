@@ -77,11 +77,11 @@ def test_an_argument_that_is_written_to(conjugate: bool) -> None:
         z.mul_(2j)
         return z.abs() + 1
 
-    z = _complex(5)
-    expected = z.clone()
-    if conjugate:
-        z, expected = z.conj(), expected.conj()
-    run, _ = _rewritten(function, z.clone() if not conjugate else z)
+    def given() -> Tensor:
+        return _complex(5).conj() if conjugate else _complex(5)
+
+    z, expected = given(), given()
+    run, _ = _rewritten(function, given())
     outcome = function(expected)
     (found,) = run([z])[-1:]
     torch.testing.assert_close(z, expected)

@@ -53,19 +53,22 @@ def count_true(flags: TensorValue) -> TensorValue:
 
 
 def true_at(flags: TensorValue, size: Size) -> TensorValue:
-    """The indices ``[size, rank]`` of the elements of a value that are not zero, in order."""
+    """The indices ``[size, rank]`` of the elements of a value that are not zero, in order; another
+    number of them than a size that is known already is an error of the run."""
     flags = to_dtype(flags, DType.bool)
-    return _places(flags, numbers(count_true(flags), size), size, 0)
+    return _places(flags, numbers(count_true(flags), size), size, 0, exact=True)
 
 
 def first_true_at(flags: TensorValue, size: Size, fill: int) -> TensorValue:
     """As ``true_at``, but the first ``size`` of them; missing rows are ``fill``."""
     flags = to_dtype(flags, DType.bool)
     some = ops.broadcast_to(ops.constant(0, DType.int64, DeviceRef.CPU()), [size])
-    return _places(flags, some, size, fill)
+    return _places(flags, some, size, fill, exact=False)
 
 
-def _places(flags: TensorValue, some: TensorValue, size: Size, fill: int) -> TensorValue:
+def _places(
+    flags: TensorValue, some: TensorValue, size: Size, fill: int, exact: bool
+) -> TensorValue:
     kind = TensorType(DType.int64, [size, flags.rank], flags.device)
-    result = ops.custom("tmb_true_at", flags.device, [flags, some, number(fill)], [kind])
-    return result[0].tensor
+    values, settings = [flags, some, number(fill)], {"exact": exact}
+    return ops.custom("tmb_true_at", flags.device, values, [kind], settings)[0].tensor
