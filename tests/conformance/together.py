@@ -79,6 +79,19 @@ class Program:
         return {n.target for n in self.trace.module.graph.nodes if n.op == "call_function"}
 
 
+def by_turns(
+    cases: Mapping[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]],
+) -> dict[str, Program]:
+    """Each case as a program, one static, the next dynamic, and so on; compiled together. For
+    operators whose rows in ``families/`` run both ways."""
+    programs = {
+        name: Program(name, function, given, i % 2 == 1)
+        for i, (name, (function, given)) in enumerate(cases.items())
+    }
+    compile_together(list(programs.values()))
+    return programs
+
+
 def both_ways(
     cases: Mapping[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]],
 ) -> dict[str, Program]:

@@ -122,16 +122,15 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import both_ways
+    from tests.conformance.together import by_turns
 
-    return both_ways(CASES)
+    return by_turns(CASES)
 
 
 @compile_group("data_sizes", weight=4)
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CASES)
-def test_results_are_torchs(name: str, kind: str) -> None:
-    program = _programs()[f"{name}-{kind}"]
+def test_results_are_torchs(name: str) -> None:
+    program = _programs()[name]
     for ours, theirs in zip(program.run(), program.eager(), strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0, equal_nan=True)
@@ -142,7 +141,7 @@ def test_results_are_torchs(name: str, kind: str) -> None:
 def test_what_does_not_fit_raises(name: str) -> None:
     from torch_max_backend import ExecutionError
 
-    program = _programs()[f"{name}-static"]
+    program = _programs()[name]
     assert program.executable is not None
     given = [t.clone() for t in CASES[name][1]]
     given[{"values to a mask": 1, "bincount": 0, "repeat_interleave": 1}[name]] = {

@@ -162,6 +162,7 @@ BEYOND = {
     "masked_scatter": Case(lambda x, s: x.masked_scatter(x > 2, s), (X, torch.ones(3))),
 }
 
+
 @cache
 def _compiled() -> dict[str, Program]:
     from tests.conformance.together import Program, compile_together

@@ -134,16 +134,15 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import both_ways
+    from tests.conformance.together import by_turns
 
-    return both_ways(CASES)
+    return by_turns(CASES)
 
 
 @compile_group("scatter", weight=4)
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CASES)
-def test_results_are_torchs(name: str, kind: str) -> None:
-    program = _programs()[f"{name}-{kind}"]
+def test_results_are_torchs(name: str) -> None:
+    program = _programs()[name]
     for ours, theirs in zip(program.run(), program.eager(), strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
@@ -157,7 +156,7 @@ def test_results_are_torchs(name: str, kind: str) -> None:
 def test_an_index_out_of_range_raises(name: str, wrong: int) -> None:
     from torch_max_backend import IndexOutOfBoundsError
 
-    program = _programs()[f"{name}-static"]
+    program = _programs()[name]
     assert program.executable is not None
     given = [t.clone() for t in CASES[name][1]]
     given[1].reshape(-1)[-1] = wrong

@@ -109,6 +109,7 @@ DISTINCT = torch.randperm(3000).float().reshape(3, 1000)
 SORTED = torch.tensor([-2.5, -1.0, 0.0, 0.0, 0.5, 1.0, 4.0])
 
 CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
+    "histogram": (_histogram, [torch.randn(5000)]),  # torch traces it with static sizes only
     "sort long": (_sorts, [_spoiled(3, 3000)]),
     "sort short": (_sorts, [_spoiled(40, 9)]),
     "sort doubles": (_sorts, [_spoiled(3, 3000).double()]),
@@ -132,25 +133,15 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
 } | {f"sort {d}".replace("torch.", ""): (_sorts, [_whole(d, 3, 1000)]) for d in INTEGERS}
 
 
-# torch itself traces these with static sizes only.
-STATIC = {"histogram": (_histogram, [torch.randn(5000)])}
-
-
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import Program, both_ways, compile_together
+    from tests.conformance.together import by_turns
 
-    static = {f"{name}-static": Program(name, *case) for name, case in STATIC.items()}
-    compile_together(list(static.values()))
-    return both_ways(CASES) | static
+    return by_turns(CASES)
 
 
 @compile_group("selection", weight=4)
-@pytest.mark.parametrize(
-    "name",
-    [*(f"{name}-{kind}" for name in CASES for kind in ("static", "dynamic"))]
-    + [f"{name}-static" for name in STATIC],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_results_are_torchs(name: str) -> None:
     program = _programs()[name]
     for ours, theirs in zip(program.run(), program.eager(), strict=True):
