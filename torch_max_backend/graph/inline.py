@@ -83,7 +83,7 @@ def inlined(module: GraphModule) -> GraphModule:
     allowed, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
     try:
         with mode:
-            # Calls of one subgraph share fake outputs, and tracing tells its inputs apart by object.
+            # Calls of one subgraph share fake outputs; tracing tells inputs apart by object.
             arguments = [v.detach() if isinstance(v, torch.Tensor) else v for v in given]
             # Torch's definition of flex_attention writes to what it allocates.
             function = functionalize(lambda *a: _run(module, *a), remove="mutations")
