@@ -145,11 +145,23 @@ def _planar(op: OpOverload, data: Iterable[str], scalars: Iterable[str] = ()) ->
 
             given = [of(n, v) for n, v in zip(positional, args, strict=False)]
             planes.append(w(op, *given, **{n: of(n, v) for n, v in kwargs.items()}))
+        if op in _TOTALS:
+            planes = [_kept_apart(w, p) for p in planes]
         if isinstance(planes[0], list):
             return [Complex(w, pair) for pair in zip(*planes, strict=True)]
         return w.complex(*planes, w.dtype)
 
     rules[op] = called
+
+
+_TOTALS = (aten.sum.dim_IntList, aten.mean.default, aten.mean.dim)
+
+
+def _kept_apart(w: Writer, total: Real) -> Real:
+    """A sum over one element each: MAX's compiler dies of a complex product of two reductions
+    that it fuses with it."""
+    single = w(aten.cumsum.default, w(aten.unsqueeze.default, total, -1), -1)
+    return w(aten.squeeze.dim, single, -1)
 
 
 def _plane(value: Any, index: int, dtype: torch.dtype | None) -> Any:
