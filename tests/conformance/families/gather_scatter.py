@@ -20,6 +20,4 @@ ENTRIES = [
     Entry("index_reduce.amax", samples=2),
     Entry("index_reduce.amin", samples=2),
     Entry("index_reduce.prod", samples=2),
-    Entry("diagonal_scatter", samples=2),
-    Entry("as_strided_scatter", samples=2),
 ]

@@ -7,5 +7,4 @@ ENTRIES = [
     Entry("index_add", samples=2),
     Entry("index_copy", samples=2),
     Entry("index_fill", samples=2),
-    Entry("masked_fill", samples=2),
 ]

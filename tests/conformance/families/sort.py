@@ -17,5 +17,4 @@ ENTRIES = [
     Entry("nanmedian", dtypes=_DISTINCT),
     Entry("mode", dtypes=(torch.float32, torch.int64)),
     Entry("isin"),
-    Entry("aminmax"),
 ]
