@@ -6,4 +6,6 @@ from .gemm import *
 from .lookup import *
 from .normalization import *
 from .pooling import *
+from .reductions import *
 from .scan import *
+from .softmax import *

@@ -12,7 +12,7 @@ from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.dtypes import torch_dtype
-from torch_max_backend.convert.registry import map_to
+from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.positions import (
@@ -355,7 +355,11 @@ def put(
     return combine(self, places, source, "sum" if accumulate else "write")
 
 
-@map_to(aten.masked_scatter.default, native16=True)
+def _bool_mask(mask: torch.Tensor) -> Refusal | None:
+    return None if mask.dtype == torch.bool else Refusal("the mask must be of dtype bool")
+
+
+@map_to(aten.masked_scatter.default, native16=True, supports=_bool_mask)
 def masked_scatter(self: TensorValue, mask: TensorValue, source: TensorValue) -> TensorValue:
     """masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
 

@@ -69,7 +69,11 @@ def searchsorted(
     return _places(sorted_sequence, self, right or side == "right", sorter)
 
 
-@map_to(aten.bucketize.Tensor, aten.bucketize.Scalar, kernels="searching")
+def _in_one_row(boundaries: torch.Tensor) -> Refusal | None:
+    return None if boundaries.dim() == 1 else Refusal("boundaries must have 1 dimension")
+
+
+@map_to(aten.bucketize.Tensor, aten.bucketize.Scalar, kernels="searching", supports=_in_one_row)
 def bucketize(
     self: Operand, boundaries: TensorValue, *, out_int32: bool = False, right: bool = False
 ) -> TensorValue:
@@ -118,7 +122,7 @@ def _range(x: TensorValue, low: float, high: float, given: bool) -> tuple[Tensor
     return ops.where(same, first - one, first), ops.where(same, last + one, last)
 
 
-@map_to(aten.histc.default, kernels="searching", supports=on_cpu)
+@map_to(aten.histc.default, kernels=("searching", "base"), supports=on_cpu)
 def histc(
     self: TensorValue, bins: int = 100, min: int | float = 0, max: int | float = 0
 ) -> TensorValue:
@@ -190,7 +194,7 @@ def _column(x: TensorValue) -> TensorValue:
     return ops.reshape(x, [product(x.shape), 1])
 
 
-@map_to(aten.histogram.bin_ct, kernels="searching", supports=on_cpu)
+@map_to(aten.histogram.bin_ct, kernels=("searching", "base"), supports=on_cpu)
 def histogram(
     self: TensorValue,
     bins: int = 100,
@@ -213,7 +217,7 @@ def _static_bins(self: torch.Tensor, bins: torch.Tensor | list[torch.Tensor]) ->
     return on_cpu(self)
 
 
-@map_to(aten.histogram.bins_tensor, kernels="searching", supports=_static_bins)
+@map_to(aten.histogram.bins_tensor, kernels=("searching", "base"), supports=_static_bins)
 def histogram_of_edges(
     self: TensorValue,
     bins: TensorValue,
@@ -226,7 +230,7 @@ def histogram_of_edges(
     return _histogram(_column(self), [bins], weight, density, "search"), bins
 
 
-@map_to(aten._histogramdd_from_bin_cts.default, kernels="searching", supports=on_cpu)
+@map_to(aten._histogramdd_from_bin_cts.default, kernels=("searching", "base"), supports=on_cpu)
 def histogramdd(
     self: TensorValue,
     bins: list[int],
@@ -255,7 +259,9 @@ def histogramdd_edges(
     return _all_edges(_points(self), bins, range)
 
 
-@map_to(aten._histogramdd_from_bin_tensors.default, kernels="searching", supports=_static_bins)
+@map_to(
+    aten._histogramdd_from_bin_tensors.default, kernels=("searching", "base"), supports=_static_bins
+)
 def histogramdd_of_edges(
     self: TensorValue,
     bins: list[TensorValue],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from max.dtype import DType
-from max.graph import DeviceRef, Dim, TensorValue, ops
+from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.ops.common.promotion import constant, full
 
@@ -44,32 +44,52 @@ def _runs(axes: Sequence[int]) -> list[tuple[int, int]]:
 
 def total(value: TensorValue, axes: Sequence[int]) -> TensorValue:
     """The sum over axes, which keep size 1."""
-    return over(value, axes, ops.sum)
+    return over(value, axes, added)
 
 
 def mean(value: TensorValue, axes: Sequence[int]) -> TensorValue:
     """The mean over axes, which keep size 1."""
-    return over(value, axes, ops.mean)
+    return over(value, axes, averaged)
+
+
+def added(value: TensorValue, axis: int) -> TensorValue:
+    """The sum along an axis, which keeps size 1."""
+    return _by_kernel(value, axis, "sum") if value.device.is_cpu() else ops.sum(value, axis)
+
+
+def averaged(value: TensorValue, axis: int) -> TensorValue:
+    """The mean along an axis, which keeps size 1."""
+    if not value.device.is_cpu():
+        return ops.mean(value, axis)
+    return ops.div(
+        _by_kernel(value, axis, "sum"), count([value.shape[axis]], value.dtype, value.device)
+    )
+
+
+def multiplied(value: TensorValue, axis: int) -> TensorValue:
+    """The product along an axis, which keeps size 1."""
+    return _by_kernel(value, axis, "prod") if value.device.is_cpu() else ops.prod(value, axis)
 
 
 def greatest(value: TensorValue, axis: int) -> TensorValue:
     """The maximum along an axis, which keeps size 1; NaN wins."""
-    return _extreme(value, axis, ops.max, -math.inf)
+    return _extreme(value, axis, "max")
 
 
 def least(value: TensorValue, axis: int) -> TensorValue:
     """The minimum along an axis, which keeps size 1; NaN wins."""
-    return _extreme(value, axis, ops.min, math.inf)
+    return _extreme(value, axis, "min")
 
 
-def _extreme(
-    value: TensorValue, axis: int, reducer: Callable[..., TensorValue], worst: float
-) -> TensorValue:
+def _extreme(value: TensorValue, axis: int, kind: str) -> TensorValue:
     if value.dtype == DType.bool:
-        return _extreme(value.cast(DType.uint8), axis, reducer, worst).cast(DType.bool)
-    result = reducer(value, axis=axis)
+        return _extreme(value.cast(DType.uint8), axis, kind).cast(DType.bool)
+    if value.device.is_cpu():
+        return _by_kernel(value, axis, kind)
+    result = (ops.max if kind == "max" else ops.min)(value, axis=axis)
     if not value.dtype.is_float():
         return result
+    worst = -math.inf if kind == "max" else math.inf
     zero = constant(0, value.dtype, value.device)
     limit = constant(worst, value.dtype, value.device)
     # MAX skips NaN, and starts from the greatest finite number instead of infinity. One sum
@@ -77,6 +97,19 @@ def _extreme(
     weight = ops.where(ops.equal(value, limit), zero, constant(1, value.dtype, value.device))
     marks = ops.sum(ops.where(ops.is_nan(value), value, weight), axis)
     return ops.where(ops.is_nan(marks), marks, ops.where(ops.equal(marks, zero), limit, result))
+
+
+def _by_kernel(value: TensorValue, axis: int, kind: str) -> TensorValue:
+    """The reduction by a kernel of the library "base". MAX's own are up to three times as slow on
+    CPU, and its compiler dies of some graphs where two results share two of them."""
+    axis %= value.rank
+    outer, inner = (
+        math.prod(sizes, start=Dim(1)) for sizes in (value.shape[:axis], value.shape[axis + 1 :])
+    )
+    lines = ops.reshape(value, [outer, value.shape[axis], inner])
+    out = TensorType(value.dtype, [outer, 1, inner], value.device)
+    result = ops.custom("tmb_reduce", value.device, [lines], [out], {"kind": kind})
+    return ops.reshape(result[0].tensor, [*value.shape[:axis], 1, *value.shape[axis + 1 :]])
 
 
 def greatest_at(value: TensorValue, axis: int) -> TensorValue:

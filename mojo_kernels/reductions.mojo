@@ -1,0 +1,190 @@
+"""Reductions along one axis: sums, means, products, extremes and their positions."""
+
+from extensibility import InputTensor, OutputTensor, register
+from max.algorithm import sync_parallelize
+from max.gpu.host import DeviceContext
+from std.math import ceildiv
+from std.sys import simd_width_of
+from std.utils.numerics import inf, isnan
+
+from .memory import Address, Untracked
+
+# Numbers that are added up one after the other.
+comptime BLOCK = 4096
+# Vectors beside each other, where the axis does not lie along the memory.
+comptime BESIDE = 8
+# Numbers of a task.
+comptime GRAIN = 32768
+# Parts that a long axis has at most. They depend on sizes only: so do results.
+comptime PARTS = 64
+
+
+@always_inline
+def _start[dtype: DType, //, kind: StaticString]() -> Scalar[dtype]:
+    """What a reduction begins with."""
+    comptime if kind == "sum":
+        return 0
+    elif kind == "prod":
+        return 1
+    elif dtype.is_floating_point():
+        return -inf[dtype]() if kind == "max" else inf[dtype]()
+    else:
+        return Scalar[dtype].MIN if kind == "max" else Scalar[dtype].MAX
+
+
+@always_inline
+def _both[
+    dtype: DType, //, width: Int, kind: StaticString
+](a: SIMD[dtype, width], b: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """Two totals as one; extremes keep NaN."""
+    comptime if kind == "sum":
+        return a + b
+    elif kind == "prod":
+        return a * b
+    elif dtype.is_floating_point():
+        comptime if kind == "max":
+            return (a.gt(b) | isnan(a)).select(a, b)
+        else:
+            return (a.lt(b) | isnan(a)).select(a, b)
+    else:
+        comptime if kind == "max":
+            return max(a, b)
+        else:
+            return min(a, b)
+
+
+def along[
+    dtype: DType, //, kind: StaticString
+](x: Address[dtype], n: Int) -> Scalar[dtype]:
+    """The reduction of neighbouring numbers; long ones by halves, so that the error
+    does not grow with them."""
+    comptime width = simd_width_of[dtype]()
+    comptime several = 4
+    comptime step = several * width
+    if n > BLOCK:
+        var half = ceildiv(n, 2 * BLOCK) * BLOCK
+        return _both[1, kind](along[kind](x, half), along[kind](x.unsafe_offset(half), n - half))
+    var sums = Array[SIMD[dtype, width], several](fill=_start[dtype=dtype, kind]())
+    var j = 0
+    while j + step <= n:
+        comptime for i in range(several):
+            sums[i] = _both[width, kind](x.unsafe_load[width=width](j + i * width), sums[i])
+        j += step
+    var lanes = _both[width, kind](
+        _both[width, kind](sums[0], sums[1]), _both[width, kind](sums[2], sums[3])
+    )
+    var total = _start[dtype=dtype, kind]()
+    comptime if kind == "sum":
+        total = lanes.reduce_add()
+    else:
+        comptime for i in range(width):
+            total = _both[1, kind](lanes[i], total)
+    while j < n:
+        total = _both[1, kind](x[unsafe_offset=j], total)
+        j += 1
+    return total
+
+
+@always_inline
+def across[
+    dtype: DType, //, width: Int, count: Int, kind: StaticString
+](x: Address[dtype], n: Int, stride: Int, to: Address[dtype]):
+    """The reductions of `count` vectors of lines beside each other."""
+    var totals = Array[SIMD[dtype, width], count](fill=_start[dtype=dtype, kind]())
+    var i = 0
+    while i < n:
+        var end = min(i + BLOCK // 8, n)
+        var sums = Array[SIMD[dtype, width], count](fill=_start[dtype=dtype, kind]())
+        while i < end:
+            var row = x.unsafe_offset(i * stride)
+            comptime for v in range(count):
+                sums[v] = _both[width, kind](row.unsafe_load[width=width](v * width), sums[v])
+            i += 1
+        comptime for v in range(count):
+            totals[v] = _both[width, kind](sums[v], totals[v])
+    comptime for v in range(count):
+        to.unsafe_store(v * width, totals[v])
+
+
+def reduce[
+    dtype: DType, //, kind: StaticString
+](x: Address[dtype], to: Address[dtype], outer: Int, n: Int, inner: Int):
+    """The reductions of `[outer, n, inner]` along its middle axis."""
+    comptime width = simd_width_of[dtype]()
+    comptime wide = width * BESIDE
+    var blocks = ceildiv(inner, wide)
+    var units = outer if inner == 1 else outer * blocks
+    var parts = outer * n * inner // GRAIN // units
+    parts = max(1, min(min(parts, PARTS), n // 64))
+    if units >= PARTS:
+        parts = 1
+    var length = ceildiv(n, parts)
+    var middle = List[Scalar[dtype]](length=outer * parts * inner if parts > 1 else 0, fill=0)
+    var rp = middle.unsafe_ptr().unsafe_origin_cast[Untracked]() if parts > 1 else to
+    var each = max(1, GRAIN // max(1, length * (1 if inner == 1 else min(inner, wide))))
+    var tasks = ceildiv(units * parts, each)
+
+    def work(
+        task: Int,
+    ) {var x, var rp, var n, var inner, var blocks, var units, var parts, var length, var each}:
+        for k in range(task * each, min(units * parts, (task + 1) * each)):
+            var unit = k // parts
+            var part = k % parts
+            var begin = part * length
+            var size = max(0, min(n, begin + length) - begin)
+            if inner == 1:
+                rp[unsafe_offset=k] = along[kind](x.unsafe_offset(unit * n + begin), size)
+                continue
+            var line = unit // blocks
+            var first = unit % blocks * wide
+            var source = x.unsafe_offset((line * n + begin) * inner + first)
+            var sink = rp.unsafe_offset((line * parts + part) * inner + first)
+            if first + wide <= inner:
+                across[width, BESIDE, kind](source, size, inner, sink)
+                continue
+            var j = 0
+            while first + j + width <= inner:
+                across[width, 1, kind](source.unsafe_offset(j), size, inner, sink.unsafe_offset(j))
+                j += width
+            while first + j < inner:
+                across[1, 1, kind](source.unsafe_offset(j), size, inner, sink.unsafe_offset(j))
+                j += 1
+
+    sync_parallelize(work, tasks)
+    if parts == 1:
+        return
+    for line in range(outer):
+        for j in range(inner):
+            var total = _start[dtype=dtype, kind]()
+            for part in range(parts):
+                var value = middle[(line * parts + part) * inner + j]
+                total = _both[1, kind](value, total)
+            to[unsafe_offset = line * inner + j] = total
+    _ = middle^
+
+
+@register("tmb_reduce")
+struct Reduce:
+    """Reduces the middle axis of `[outer, n, inner]` to size 1. `kind`: "sum",
+    "prod", "max" or "min"; extremes of floats keep NaN, sums of integers wrap."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, kind: StaticString, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=3, ...],
+        x: InputTensor[dtype=dtype, rank=3, ...],
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs have MAX's own kernels"
+        var outer = x.dim_size[0]()
+        var inner = x.dim_size[2]()
+        if outer * inner == 0:
+            return
+        reduce[kind](
+            x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            outer,
+            x.dim_size[1](),
+            inner,
+        )
