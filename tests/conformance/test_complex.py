@@ -61,7 +61,13 @@ def _compiled(group: str) -> dict[str, list[Program]]:
 @pytest.mark.parametrize(
     ("group", "name"),
     [
-        pytest.param(group, name, id=name, marks=compile_group(f"complex {group}", 30))
+        pytest.param(
+            group,
+            name,
+            id=name,
+            marks=[compile_group(f"complex {group}", 30)]
+            + [pytest.mark.thorough] * (group != "arithmetic"),
+        )
         for group, names in GROUPS.items()
         for name in names
     ],

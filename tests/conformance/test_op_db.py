@@ -39,8 +39,8 @@ _GROUPS = {
 
 
 def _programs(entry: Entry, full: bool) -> Iterator[Program]:
-    """The samples of a row. ``full``: each dtype, each sample. Otherwise float32 (or the row's
-    first dtype) once static and once dynamic, and every third row one of its other dtypes."""
+    """The samples of a row. ``full``: each dtype, each sample. Otherwise one in float32 (or the
+    row's first dtype), static and dynamic by turns, and every third row one of its other dtypes."""
     from tests.conformance.samples import OPS, programs
 
     main, *others = [d for d in entry.dtypes if d in OPS[entry.name].dtypes]
@@ -51,7 +51,7 @@ def _programs(entry: Entry, full: bool) -> Iterator[Program]:
         yield from static + dynamic
         chosen = others
     else:
-        yield from [static[-1], dynamic[0]]
+        yield dynamic[0] if dynamic and turn % 2 else static[-1]
         chosen = others[turn % len(others) :][:1] if others and turn % 3 == 0 else []
     for i, dtype in enumerate(chosen, start=turn):
         yield from programs(entry.name, dtype, limit=1, dynamic=i % 2 == 1)

@@ -41,7 +41,7 @@ def _middle(x: Tensor) -> Tensor:
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import both_ways
+    from tests.conformance.together import by_turns
 
     torch.manual_seed(0)
     cases = {
@@ -50,17 +50,16 @@ def _programs() -> dict[str, Program]:
         "stft": (_spectrum, [torch.randn(3, 50)]),
         "middle": (_middle, [torch.randn(4, 3, 6, 2)]),
     }
-    return both_ways(cases)
+    return by_turns(cases)
 
 
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", ["transforms", "transforms_f64", "stft", "middle"])
 @compile_group("transforms", 20)
-def test_agrees_with_eager(name: str, kind: str) -> None:
+def test_agrees_with_eager(name: str) -> None:
     from tests.conformance.closeness import difference
     from tests.conformance.reference import truth
 
-    program = _programs()[f"{name}-{kind}"]
+    program = _programs()[name]
     assert difference(program.run(), program.eager(), truth(program)) is None
 
 
