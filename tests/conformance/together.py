@@ -136,8 +136,6 @@ def compile_together(programs: Sequence[Program]) -> None:
     for program in programs:
         try:
             program.trace = trace_program(program)
-            # A failed build leaves its operations in a module, so each is built alone first.
-            build_graph(program.trace, "g0", kernel_library(*kernel_libraries([program.trace])))
             good.append(program)
         except Exception as e:
             program.error = e
@@ -150,6 +148,16 @@ def _compile(programs: list[Program]) -> None:
     traces = [p.trace for p in programs if p.trace is not None]
     try:
         module, libraries = build_module(traces)
+    except Exception as e:
+        # A failed build leaves its operations in the module: whoever fails is found alone.
+        good = [p for p in programs if len(programs) > 1 and _builds(p)]
+        if len(good) == len(programs) or len(programs) == 1:
+            for program in programs:
+                program.error = e
+            return
+        _compile(good)
+        return
+    try:
         models = load_models(compile_module(module, libraries, f"{len(programs)} programs"))
     except Exception as e:
         if len(programs) == 1:
@@ -164,3 +172,13 @@ def _compile(programs: list[Program]) -> None:
     for program, trace, model in zip(programs, traces, models, strict=True):
         executable = Executable(model, trace.signature, trace.constants())
         program.executable = with_pairs(executable, trace.signature)
+
+
+def _builds(program: Program) -> bool:
+    assert program.trace is not None
+    try:
+        libraries = kernel_library(*kernel_libraries([program.trace]))
+        build_graph(program.trace, "g0", libraries)
+    except Exception as e:
+        program.error = e
+    return program.error is None
