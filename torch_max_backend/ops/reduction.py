@@ -114,7 +114,7 @@ for _name, _reducer, _finder in (
     map_to(getattr(aten, f"a{_name}").default, kernels="base")(_extreme(_reducer))
     map_to(getattr(aten, _name).default, kernels="base")(_extreme_of_all(_reducer))
     map_to(getattr(aten, _name).dim, kernels="base")(_extreme_and_position(_reducer, _finder))
-    map_to(getattr(aten, f"arg{_name}").default)(_position(_finder))
+    map_to(getattr(aten, f"arg{_name}").default, kernels="base")(_position(_finder))
 
 
 @map_to(aten.any.default, kernels="base")

@@ -99,7 +99,14 @@ def _extreme(value: TensorValue, axis: int, kind: str) -> TensorValue:
     return ops.where(ops.is_nan(marks), marks, ops.where(ops.equal(marks, zero), limit, result))
 
 
-def _by_kernel(value: TensorValue, axis: int, kind: str) -> TensorValue:
+def _by_kernel(
+    value: TensorValue,
+    axis: int,
+    kind: str,
+    *,
+    name: str = "tmb_reduce",
+    dtype: DType | None = None,
+) -> TensorValue:
     """The reduction by a kernel of the library "base". MAX's own are up to three times as slow on
     CPU, and its compiler dies of some graphs where two results share two of them."""
     axis %= value.rank
@@ -107,36 +114,38 @@ def _by_kernel(value: TensorValue, axis: int, kind: str) -> TensorValue:
         math.prod(sizes, start=Dim(1)) for sizes in (value.shape[:axis], value.shape[axis + 1 :])
     )
     lines = ops.reshape(value, [outer, value.shape[axis], inner])
-    out = TensorType(value.dtype, [outer, 1, inner], value.device)
-    result = ops.custom("tmb_reduce", value.device, [lines], [out], {"kind": kind})
+    out = TensorType(dtype or value.dtype, [outer, 1, inner], value.device)
+    result = ops.custom(name, value.device, [lines], [out], {"kind": kind})
     return ops.reshape(result[0].tensor, [*value.shape[:axis], 1, *value.shape[axis + 1 :]])
 
 
 def greatest_at(value: TensorValue, axis: int) -> TensorValue:
     """The first position of the maximum along an axis, which keeps size 1; NaN wins."""
-    return _position(value, axis, ops.argmax)
+    return _position(value, axis, "max")
 
 
 def least_at(value: TensorValue, axis: int) -> TensorValue:
     """The first position of the minimum along an axis, which keeps size 1; NaN wins."""
-    return _position(value, axis, ops.argmin)
+    return _position(value, axis, "min")
 
 
-def _position(value: TensorValue, axis: int, finder: Callable[..., TensorValue]) -> TensorValue:
+def _position(value: TensorValue, axis: int, kind: str) -> TensorValue:
+    if value.dtype == DType.bool:
+        value = value.cast(DType.uint8)
+    if value.device.is_cpu():
+        return _by_kernel(value, axis, kind, name="tmb_position", dtype=DType.int64)
     if _static(value.shape[axis]) and int(value.shape[axis]) == 1:
         # MAX refuses to look for a position among one.
         return full(0, DType.int64, value.shape, value.device)
-    if value.dtype == DType.bool:
-        value = value.cast(DType.uint8)
     if value.dtype.is_float():
         # MAX skips NaN: in a row that has one, look for it instead.
         zero = constant(0, value.dtype, value.device)
         nan = ops.is_nan(value)
         spoiled = ops.is_nan(ops.sum(ops.where(nan, value, zero), axis))
-        sign = -1 if finder is ops.argmin else 1
+        sign = -1 if kind == "min" else 1
         sought = ops.where(nan, constant(sign, value.dtype, value.device), zero)
         value = ops.where(ops.broadcast_to(spoiled, value.shape), sought, value)
-    return finder(value, axis=axis)
+    return (ops.argmax if kind == "max" else ops.argmin)(value, axis=axis)
 
 
 def count(sizes: Sequence[int | Dim], dtype: DType, device: DeviceRef) -> TensorValue:
