@@ -7,7 +7,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.numerics import isnan
 
-from .memory import Address
+from .memory import Address, Untracked
 from .reductions import along
 
 comptime GRAIN = 32768
@@ -75,8 +75,8 @@ struct Position:
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own kernels"
         positions[kind](
-            x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            x.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            output.unsafe_ptr().unsafe_origin_cast[Untracked](),
             x.dim_size[0](),
             x.dim_size[1](),
             x.dim_size[2](),

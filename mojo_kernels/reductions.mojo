@@ -182,8 +182,8 @@ struct Reduce:
         if outer * inner == 0:
             return
         reduce[kind](
-            x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            x.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            output.unsafe_ptr().unsafe_origin_cast[Untracked](),
             outer,
             x.dim_size[1](),
             inner,

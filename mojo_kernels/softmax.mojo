@@ -8,7 +8,7 @@ from std.math import ceildiv, exp, log
 from std.sys import simd_width_of
 from std.utils.numerics import inf, isfinite, isnan, nan
 
-from .memory import Address
+from .memory import Address, Untracked
 
 comptime GRAIN = 8192
 # Vectors of neighbouring lines at a time, where lines do not lie along the memory.
@@ -148,8 +148,8 @@ struct Softmax:
         var inner = x.dim_size[2]()
         if outer * n * inner == 0:
             return
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var op = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
         comptime width = simd_width_of[dtype]() * BESIDE
         # Lines, or as many lines beside each other as a vector holds.
         var beside = ceildiv(inner, width)
