@@ -1,10 +1,19 @@
-"""The float64 truth of a program."""
+"""Compiled programs beside eager ones and their float64 truth."""
 
 from __future__ import annotations
 
 import torch
 
+from tests.conformance.closeness import difference
 from tests.conformance.together import Program
+
+
+def complaint(program: Program) -> str | None:
+    """What is wrong with the results of a compiled program; ``None`` if nothing is."""
+    try:
+        return difference(program.run(), program.eager(), truth(program))
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
 
 
 def truth(program: Program) -> list[torch.Tensor] | None:

@@ -10,27 +10,13 @@ import pytest
 import torch
 
 from tests.support.groups import compile_group
+from tests.support.images import IMAGES, VOLUMES, random, spoiled
 
 if TYPE_CHECKING:
     from tests.conformance.together import Program
 
 aten = torch.ops.aten
-NAN, INF = float("nan"), float("inf")
 Case = tuple[Callable[..., Any], list[torch.Tensor]]
-
-
-def _random(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def _spoiled(*shape: int) -> torch.Tensor:
-    x = _random(*shape)
-    flat = x.view(-1)
-    flat[3::17], flat[5::19], flat[8::23] = NAN, INF, -INF
-    return x
-
-
-IMAGES, VOLUMES = (2, 3, 7, 9), (2, 2, 4, 5, 6)
 
 
 def _sampling() -> dict[str, Case]:
@@ -40,34 +26,34 @@ def _sampling() -> dict[str, Case]:
         backward = getattr(aten, f"grid_sampler_{spatial}d_backward")
         shape = IMAGES if spatial == 2 else VOLUMES
         out = [5, 8, 3][:spatial]
-        grid = _random(2, *out, spatial) * 0.9
+        grid = random(2, *out, spatial) * 0.9
         for mode in modes:
             settings = [(mode, padding, align) for padding in range(3) for align in (False, True)]
             cases[f"grid_{spatial}d_{mode}"] = (
                 lambda x, g, f=forward, s=settings: [f(x, g, *a) for a in s],
-                [_random(*shape), grid],
+                [random(*shape), grid],
             )
             cases[f"grid_{spatial}d_{mode}_backward"] = (
                 lambda y, x, g, f=backward, s=settings: [
                     t for a in s for t in f(y, x, g, *a, [True, True])
                 ],
-                [_random(*shape[:2], *out), _random(*shape), grid],
+                [random(*shape[:2], *out), random(*shape), grid],
             )
         cases[f"grid_{spatial}d_spoiled"] = (
             lambda x, g, f=forward, m=modes: [f(x, g, n, p, False) for n in m for p in range(3)],
-            [_spoiled(*shape), _spoiled(2, *out, spatial)],
+            [spoiled(*shape), spoiled(2, *out, spatial)],
         )
         cases[f"grid_{spatial}d_grid_only"] = (
             lambda y, x, g, f=backward: f(y, x, g, 0, 0, False, [False, True])[1],
-            [_random(*shape[:2], *out), _random(*shape), grid],
+            [random(*shape[:2], *out), random(*shape), grid],
         )
     cases["grid_one_pixel"] = (
         lambda x, g: [aten.grid_sampler_2d(x, g, 0, p, a) for p in range(3) for a in (False, True)],
-        [_random(2, 3, 1, 1), _random(2, 5, 8, 2)],
+        [random(2, 3, 1, 1), random(2, 5, 8, 2)],
     )
     cases["grid_empty"] = (
         lambda x, g: aten.grid_sampler_2d(x, g, 0, 0, False),
-        [_random(0, 3, 4, 4), _random(0, 5, 8, 2)],
+        [random(0, 3, 4, 4), random(0, 5, 8, 2)],
     )
     return cases
 

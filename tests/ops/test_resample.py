@@ -11,28 +11,15 @@ import pytest
 import torch
 
 from tests.support.groups import compile_group
+from tests.support.images import IMAGES, ROWS, VOLUMES, random, spoiled
 
 if TYPE_CHECKING:
     from tests.conformance.together import Program
 
 aten = torch.ops.aten
-NAN, INF = float("nan"), float("inf")
 Case = tuple[Callable[..., Any], list[torch.Tensor]]
 
 
-def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-    return (x * 70 + 128).clamp(0, 255).to(dtype) if dtype == torch.uint8 else x.to(dtype)
-
-
-def _spoiled(*shape: int) -> torch.Tensor:
-    x = _random(*shape)
-    flat = x.view(-1)
-    flat[3::17], flat[5::19], flat[8::23] = NAN, INF, -INF
-    return x
-
-
-ROWS, IMAGES, VOLUMES = (3, 2, 11), (2, 3, 7, 9), (2, 2, 4, 5, 6)
 _NEAREST = {
     "upsample_nearest1d": (ROWS, [25]),
     "_upsample_nearest_exact1d": (ROWS, [6]),
@@ -59,11 +46,11 @@ def _resizing() -> dict[str, Case]:
         forward, backward = getattr(aten, name), getattr(aten, f"{name}_backward")
         cases[name] = (
             lambda x, f=forward, n=size, s=scales: (f(x, n), f(x, n, *s)),
-            [_spoiled(*shape)],
+            [spoiled(*shape)],
         )
         cases[f"{name}_backward"] = (
             lambda g, f=backward, n=size, i=shape, s=scales: (f(g, n, i), f(g, n, i, *s)),
-            [_random(*shape[:2], *size)],
+            [random(*shape[:2], *size)],
         )
     for name, (shape, size) in _FILTERED.items():
         scales = [o / i * 1.01 for o, i in zip(size, shape[2:], strict=True)]
@@ -75,7 +62,7 @@ def _resizing() -> dict[str, Case]:
                 f(x, n, False, *s),
                 f(y, n, False),
             ),
-            [_random(*shape), _spoiled(*shape)],
+            [random(*shape), spoiled(*shape)],
         )
         cases[f"{name}_backward"] = (
             lambda g, f=backward, n=size, i=shape, s=scales: (
@@ -83,19 +70,19 @@ def _resizing() -> dict[str, Case]:
                 f(g, n, i, True),
                 f(g, n, i, False, *s),
             ),
-            [_random(*shape[:2], *size)],
+            [random(*shape[:2], *size)],
         )
         if name.endswith(("linear2d", "linear2d_aa", "cubic2d_aa")):
             cases[f"{name}_bytes"] = (
                 lambda x, f=forward, n=size: (f(x, n, False), f(x, n, True)),
-                [_random(*shape, dtype=torch.uint8)],
+                [random(*shape, dtype=torch.uint8)],
             )
     cases["same_size"] = (
         lambda x: (
             aten._upsample_bicubic2d_aa(x, [7, 9], False, 1.1, 1.1),
             aten.upsample_nearest2d(x, [7, 9], 1.1, 1.1),
         ),
-        [_spoiled(*IMAGES)],
+        [spoiled(*IMAGES)],
     )
     cases["one_pixel"] = (
         lambda x, y: (
@@ -103,25 +90,25 @@ def _resizing() -> dict[str, Case]:
             aten.upsample_bicubic2d(y, [1, 1], False),
             aten._upsample_bilinear2d_aa(y, [1, 1], False),
         ),
-        [_random(2, 3, 1, 1), _random(*IMAGES)],
+        [random(2, 3, 1, 1), random(*IMAGES)],
     )
     cases["empty_batch"] = (
         lambda x: aten.upsample_bilinear2d(x, [4, 5], True),
-        [_random(0, 3, 7, 9)],
+        [random(0, 3, 7, 9)],
     )
     cases["double"] = (
         lambda x: (
             aten.upsample_bicubic2d(x, [11, 4], False),
             aten.upsample_nearest1d(x[0], [21]),
         ),
-        [_random(*IMAGES, dtype=torch.float64)],
+        [random(*IMAGES, dtype=torch.float64)],
     )
     cases["large_plane"] = (
         lambda x: (
             aten.upsample_nearest2d(x, [130, 170], 2.03, 2.03),
             aten.upsample_bilinear2d(x, [90, 41], False),
         ),
-        [_random(1, 1, 65, 85)],
+        [random(1, 1, 65, 85)],
     )
     return cases
 

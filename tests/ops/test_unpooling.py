@@ -10,27 +10,13 @@ import pytest
 import torch
 
 from tests.support.groups import compile_group
+from tests.support.images import IMAGES, VOLUMES, random, spoiled
 
 if TYPE_CHECKING:
     from tests.conformance.together import Program
 
 aten = torch.ops.aten
-NAN, INF = float("nan"), float("inf")
 Case = tuple[Callable[..., Any], list[torch.Tensor]]
-
-
-def _random(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def _spoiled(*shape: int) -> torch.Tensor:
-    x = _random(*shape)
-    flat = x.view(-1)
-    flat[3::17], flat[5::19], flat[8::23] = NAN, INF, -INF
-    return x
-
-
-IMAGES, VOLUMES = (2, 3, 7, 9), (2, 2, 4, 5, 6)
 
 
 def _pooled_backward(pool: Any, backward: Any, x: torch.Tensor, *settings: Any) -> torch.Tensor:
@@ -39,7 +25,7 @@ def _pooled_backward(pool: Any, backward: Any, x: torch.Tensor, *settings: Any) 
 
 
 def _pooling() -> dict[str, Case]:
-    image, volume = _spoiled(*IMAGES), _spoiled(*VOLUMES)
+    image, volume = spoiled(*IMAGES), spoiled(*VOLUMES)
     samples = torch.rand(2, 3, 3, generator=torch.Generator().manual_seed(0))
     return {
         "max_pool2d_backward": (
@@ -48,7 +34,7 @@ def _pooling() -> dict[str, Case]:
                 aten.max_pool2d_with_indices_backward,
                 x, [3, 2], [2, 1], [1, 1], [1, 2], True,
             ),
-            [_random(*IMAGES)],
+            [random(*IMAGES)],
         ),
         "max_pool3d_backward": (
             lambda x: _pooled_backward(
@@ -56,7 +42,7 @@ def _pooling() -> dict[str, Case]:
                 aten.max_pool3d_with_indices_backward,
                 x, [2, 3, 2], [1, 2, 2], [1, 1, 0], [1, 1, 1], False,
             ),
-            [_random(*VOLUMES)],
+            [random(*VOLUMES)],
         ),
         "adaptive_max_pool_backward": (
             lambda x, y: (
@@ -71,7 +57,7 @@ def _pooling() -> dict[str, Case]:
                     y,
                 ),
             ),
-            [_random(*IMAGES), _random(*VOLUMES)],
+            [random(*IMAGES), random(*VOLUMES)],
         ),
         "avg_pool2d_backward": (
             lambda x, g: (
@@ -79,20 +65,20 @@ def _pooling() -> dict[str, Case]:
                 aten.avg_pool2d_backward(g, x, [3, 2], [2, 2], [1, 1], False, False, None),
                 aten.avg_pool2d_backward(g, x, [3, 2], [2, 2], [1, 1], False, True, 5),
             ),
-            [image, _random(2, 3, 4, 5)],
+            [image, random(2, 3, 4, 5)],
         ),
         "avg_pool3d_backward": (
             lambda x, g: aten.avg_pool3d_backward(
                 g, x, [2, 2, 2], [2, 2, 2], [0, 1, 0], True, False, None
             ),
-            [volume, _random(2, 2, 2, 3, 3)],
+            [volume, random(2, 2, 2, 3, 3)],
         ),
         "adaptive_avg_pool_backward": (
             lambda x, g, y, h: (
                 aten._adaptive_avg_pool2d_backward(g, x),
                 aten._adaptive_avg_pool3d_backward(h, y),
             ),
-            [image, _random(2, 3, 3, 5), volume, _random(2, 2, 3, 1, 4)],
+            [image, random(2, 3, 3, 5), volume, random(2, 2, 3, 1, 4)],
         ),
         "fractional_max_pool2d": (
             lambda x, s: aten.fractional_max_pool2d(x, [2, 3], [4, 5], s[:, :, :2]),
@@ -116,7 +102,7 @@ def _pooling() -> dict[str, Case]:
                     aten.fractional_max_pool3d(y, [2, 2, 2], [2, 3, 1], s[:, :2])[1],
                 ),
             ),
-            [_random(*IMAGES), samples, _random(*VOLUMES)],
+            [random(*IMAGES), samples, random(*VOLUMES)],
         ),
         "unfold": (
             lambda x, y: (
@@ -124,14 +110,14 @@ def _pooling() -> dict[str, Case]:
                 aten.im2col(x, [2, 2], [3, 1], [0, 3], [1, 2]),
                 aten.im2col(y, [1, 1], [1, 1], [0, 0], [1, 1]),
             ),
-            [image, _spoiled(3, 4, 5)],
+            [image, spoiled(3, 4, 5)],
         ),
         "fold": (
             lambda x: (
                 aten.col2im(x, [7, 9], [3, 2], [1, 2], [1, 0], [2, 1]),
                 aten.col2im(x[0], [7, 9], [3, 2], [1, 2], [1, 0], [2, 1]),
             ),
-            [_random(2, 18, 28)],
+            [random(2, 18, 28)],
         ),
     }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
@@ -39,7 +41,8 @@ def _max_pool(
     return ops.reshape(values.tensor, shape), ops.reshape(indices.tensor, shape)
 
 
-def _avg_pool(
+def averaging(
+    kernel_name: str,
     x: TensorValue,
     spatial: int,
     *,
@@ -50,8 +53,9 @@ def _avg_pool(
     count_padding: bool = False,
     divisor: int | None = None,
 ) -> TensorValue:
+    """A pooling by means, or the way back from one: "tmb_avg_pool" or "tmb_avg_pool_backward"."""
     shape = expected().shape
-    if reduce.is_empty(shape):
+    if reduce.is_empty(shape) or reduce.is_empty(x.shape):
         return full(0, x.dtype, shape, x.device)
     kernel = kernel or [1] * spatial
     settings = [
@@ -61,13 +65,16 @@ def _avg_pool(
         divisor or 0,
     ]
     (result,) = ops.custom(
-        "tmb_avg_pool",
+        kernel_name,
         x.device,
         [ops.reshape(x, lifted(x.shape, spatial)), *numbers(settings)],
         [TensorType(x.dtype, lifted(shape, spatial), x.device)],
         {"adaptive": adaptive, "count_padding": count_padding},
     )
     return ops.reshape(result.tensor, shape)
+
+
+_avg_pool = partial(averaging, "tmb_avg_pool")
 
 
 @map_to(aten.max_pool2d_with_indices.default, kernels="base")

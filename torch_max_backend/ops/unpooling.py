@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from max.dtype import DType
@@ -14,6 +15,7 @@ from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.images import Sizes, each, lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.ops.pooling import averaging
 
 aten = torch.ops.aten
 
@@ -135,35 +137,7 @@ def max_unpool3d(
     return _placed(self, indices, 3, False)
 
 
-def _spread(
-    gradient: TensorValue,
-    spatial: int,
-    *,
-    adaptive: bool = False,
-    kernel: list[int] | None = None,
-    stride: list[int] | None = None,
-    padding: list[int] | None = None,
-    count_padding: bool = False,
-    divisor: int | None = None,
-) -> TensorValue:
-    shape = expected().shape
-    if is_empty(shape) or is_empty(gradient.shape):
-        return full(0, gradient.dtype, shape, gradient.device)
-    kernel = kernel or [1] * spatial
-    settings = [
-        *three(each(kernel, spatial), 1),
-        *three(each(stride or kernel, spatial), 1),
-        *three(each(padding or [0], spatial), 0),
-        divisor or 0,
-    ]
-    (result,) = ops.custom(
-        "tmb_avg_pool_backward",
-        gradient.device,
-        [ops.reshape(gradient, lifted(gradient.shape, spatial)), *numbers(settings)],
-        [TensorType(gradient.dtype, lifted(shape, spatial), gradient.device)],
-        {"adaptive": adaptive, "count_padding": count_padding},
-    )
-    return ops.reshape(result.tensor, shape)
+_spread = partial(averaging, "tmb_avg_pool_backward")
 
 
 def _floating(grad_output: torch.Tensor) -> Refusal | None:
