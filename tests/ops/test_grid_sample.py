@@ -35,7 +35,7 @@ IMAGES, VOLUMES = (2, 3, 7, 9), (2, 2, 4, 5, 6)
 
 def _sampling() -> dict[str, Case]:
     cases: dict[str, Case] = {}
-    for spatial, modes in ((2, (0, 1, 2)), (3, (0, 1))):
+    for spatial, modes in ((2, (0, 1, 2)), (3, (0, 1, 2))):
         forward = getattr(aten, f"grid_sampler_{spatial}d")
         backward = getattr(aten, f"grid_sampler_{spatial}d_backward")
         shape = IMAGES if spatial == 2 else VOLUMES
