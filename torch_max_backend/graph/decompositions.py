@@ -7,6 +7,7 @@ is lowered is never decomposed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -40,11 +41,17 @@ _MORE = (
 
 def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
     """The decompositions for a trace with the lowerings registered at this moment."""
+    return {op: f for op, f in _all_decompositions().items() if op not in registry}
+
+
+@cache
+def _all_decompositions() -> dict[OpOverload, Callable[..., Any]]:
+    # Torch goes through every operator for its table, 80 ms each time.
     table = dict(core_aten_decompositions())
     table.update(get_decompositions(_MORE))
     table.update(_OWN)
     table.update(_copies())
-    return {op: f for op, f in table.items() if op not in registry}
+    return table
 
 
 def _copies() -> dict[OpOverload, Callable[..., Any]]:
