@@ -29,7 +29,7 @@ def taps_of[mode: StaticString, spatial: Int]() -> Int:
     comptime if mode == "nearest":
         return 1
     elif mode == "cubic":
-        return 16
+        return 16 if spatial == 2 else 64
     else:
         return 4 if spatial == 2 else 8
 
@@ -177,23 +177,41 @@ def sample[
     comptime if mode == "cubic":
         var left = floor(px)
         var top = floor(py)
+        var front = Scalar[dtype](0)
         var tx = px - left
         var ty = py - top
-        comptime for j in range(4):
-            var row = high.index(
-                floor(high.bounded[spatial=spatial](top + Scalar[dtype](j - 1))[0])
-            )
-            comptime for i in range(4):
-                var column = wide.index(
-                    floor(wide.bounded[spatial=spatial](left + Scalar[dtype](i - 1))[0])
+        var tz = Scalar[dtype](0)
+        comptime if spatial == 3:
+            var pz = deep.place[spatial=spatial](z)
+            front = floor(pz)
+            tz = pz - front
+        comptime for k in range(taps // 16):
+            var slice = 0
+            var wz = Scalar[dtype](1)
+            var slope = Scalar[dtype](0)
+            comptime if spatial == 3:
+                slice = deep.index(
+                    floor(deep.bounded[spatial=spatial](front + Scalar[dtype](k - 1))[0])
                 )
-                if row >= 0 and column >= 0:
-                    pixels[j * 4 + i] = Int32(row * wide.size + column)
-                var wx = cubic_weight(i, tx)
+                wz = cubic_weight(k, tz)
+                slope = _slope_of_cubic(k, tz)
+            comptime for j in range(4):
+                var row = high.index(
+                    floor(high.bounded[spatial=spatial](top + Scalar[dtype](j - 1))[0])
+                )
                 var wy = cubic_weight(j, ty)
-                weights[j * 4 + i] = wx * wy
-                by_x[j * 4 + i] = _slope_of_cubic(i, tx) * wy
-                by_y[j * 4 + i] = wx * _slope_of_cubic(j, ty)
+                comptime for i in range(4):
+                    comptime t = (k * 4 + j) * 4 + i
+                    var column = wide.index(
+                        floor(wide.bounded[spatial=spatial](left + Scalar[dtype](i - 1))[0])
+                    )
+                    if row >= 0 and column >= 0 and slice >= 0:
+                        pixels[t] = Int32((slice * high.size + row) * wide.size + column)
+                    var wx = cubic_weight(i, tx)
+                    weights[t] = wx * wy * wz
+                    by_x[t] = _slope_of_cubic(i, tx) * wy * wz
+                    by_y[t] = wx * _slope_of_cubic(j, ty) * wz
+                    by_z[t] = wx * wy * slope
     else:
         var bx = wide.bounded[spatial=spatial](px)
         var by = high.bounded[spatial=spatial](py)

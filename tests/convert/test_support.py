@@ -28,8 +28,11 @@ aten = torch.ops.aten
 
 def check(function: Callable[..., Any], *arguments: Any) -> None:
     from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.graph.complex import real_pairs
 
-    check_supported(traced(function, *arguments))
+    module = traced(function, *arguments)
+    real_pairs(module)
+    check_supported(module)
 
 
 def raised(kind: type[MaxBackendError], function: Callable[..., Any], *arguments: Any) -> str:
@@ -170,9 +173,15 @@ def test_sizes_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numbers_that_depend_on_data() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.full_like(x, x.sum().item())
+
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
-        text = raised(UnsupportedOperatorError, lambda x: x * x.sum().item(), torch.ones(3))
-    assert "a number that depends on data (item()) is known only after a run" in text
+        text = raised(UnsupportedOperatorError, function, torch.ones(3))
+    assert (
+        "aten._local_scalar_dense.default(f32[]): a Python number that depends on the data" in text
+    )
+    assert "aten.full_like.default(f32[3], " in text
 
 
 def test_higher_order_operators() -> None:

@@ -41,7 +41,7 @@ def _middle(x: Tensor) -> Tensor:
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import by_turns
+    from tests.conformance.together import both_ways
 
     torch.manual_seed(0)
     cases = {
@@ -50,16 +50,17 @@ def _programs() -> dict[str, Program]:
         "stft": (_spectrum, [torch.randn(3, 50)]),
         "middle": (_middle, [torch.randn(4, 3, 6, 2)]),
     }
-    return by_turns(cases)
+    return both_ways(cases)
 
 
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", ["transforms", "transforms_f64", "stft", "middle"])
 @compile_group("transforms", 20)
-def test_agrees_with_eager(name: str) -> None:
+def test_agrees_with_eager(name: str, kind: str) -> None:
     from tests.conformance.closeness import difference
     from tests.conformance.reference import truth
 
-    program = _programs()[name]
+    program = _programs()[f"{name}-{kind}"]
     assert difference(program.run(), program.eager(), truth(program)) is None
 
 

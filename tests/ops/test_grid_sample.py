@@ -21,7 +21,7 @@ Case = tuple[Callable[..., Any], list[torch.Tensor]]
 
 def _sampling() -> dict[str, Case]:
     cases: dict[str, Case] = {}
-    for spatial, modes in ((2, (0, 1, 2)), (3, (0, 1))):
+    for spatial, modes in ((2, (0, 1, 2)), (3, (0, 1, 2))):
         forward = getattr(aten, f"grid_sampler_{spatial}d")
         backward = getattr(aten, f"grid_sampler_{spatial}d_backward")
         shape = IMAGES if spatial == 2 else VOLUMES
