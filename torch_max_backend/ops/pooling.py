@@ -10,6 +10,7 @@ from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
+from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common import reduce
 from torch_max_backend.ops.common.promotion import full
 
@@ -58,9 +59,9 @@ def _avg_pool(
         return full(0, x.dtype, shape, x.device)
     kernel = kernel or [1] * spatial
     settings = [
-        *_three(_each(kernel, spatial), 1),
-        *_three(_each(stride or kernel, spatial), 1),
-        *_three(_each(padding or [0], spatial), 0),
+        *_three(per_dimension(kernel, spatial), 1),
+        *_three(per_dimension(stride or kernel, spatial), 1),
+        *_three(per_dimension(padding or [0], spatial), 0),
         divisor or 0,
     ]
     (result,) = ops.custom(
@@ -71,10 +72,6 @@ def _avg_pool(
         {"adaptive": adaptive, "count_padding": count_padding},
     )
     return ops.reshape(result.tensor, shape)
-
-
-def _each(values: Sequence[int], spatial: int) -> list[int]:
-    return list(values) * spatial if len(values) == 1 else list(values)
 
 
 def _three(values: Sequence[int], fill: int) -> list[int]:
@@ -102,7 +99,7 @@ def max_pool2d(
 ) -> tuple[TensorValue, TensorValue]:
     """max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[],
     int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
-    each = [_each(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation)]
+    each = [per_dimension(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation)]
     return _max_pool(self, 2, False, *each)
 
 
@@ -117,7 +114,7 @@ def max_pool3d(
 ) -> tuple[TensorValue, TensorValue]:
     """max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[],
     int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
-    each = [_each(v, 3) for v in (kernel_size, stride or kernel_size, padding, dilation)]
+    each = [per_dimension(v, 3) for v in (kernel_size, stride or kernel_size, padding, dilation)]
     return _max_pool(self, 3, False, *each)
 
 
