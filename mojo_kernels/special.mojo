@@ -149,7 +149,7 @@ struct SpecialPair:
         foreach[target=target](body, output, ctx)
 
 
-@register("tmb_orthogonal")
+@register("tmb_orthogonal_polynomial")
 struct Orthogonal:
     """The orthogonal polynomial of the degrees `n`, of `2x - 1` if `shifted`."""
 

@@ -8,7 +8,8 @@ from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
-from torch_max_backend.ops.common.images import Sizes, each, numbers
+from torch_max_backend.graph.arguments import per_dimension
+from torch_max_backend.ops.common.images import Sizes, numbers
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 
@@ -63,4 +64,4 @@ def col2im(
 
 
 def _pairs(*settings: list[int]) -> list[int]:
-    return [n for values in settings for n in each(values, 2)]
+    return [n for values in settings for n in per_dimension(values, 2)]

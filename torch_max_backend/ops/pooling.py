@@ -10,8 +10,9 @@ from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
+from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common import reduce
-from torch_max_backend.ops.common.images import Sizes, each, lifted, numbers, three
+from torch_max_backend.ops.common.images import Sizes, lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
 
 aten = torch.ops.aten
@@ -59,9 +60,9 @@ def averaging(
         return full(0, x.dtype, shape, x.device)
     kernel = kernel or [1] * spatial
     settings = [
-        *three(each(kernel, spatial), 1),
-        *three(each(stride or kernel, spatial), 1),
-        *three(each(padding or [0], spatial), 0),
+        *three(per_dimension(kernel, spatial), 1),
+        *three(per_dimension(stride or kernel, spatial), 1),
+        *three(per_dimension(padding or [0], spatial), 0),
         divisor or 0,
     ]
     (result,) = ops.custom(
@@ -88,7 +89,9 @@ def max_pool2d(
 ) -> tuple[TensorValue, TensorValue]:
     """max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[],
     int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
-    settings = [each(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation)]
+    settings = [
+        per_dimension(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation)
+    ]
     return _max_pool(self, 2, False, *settings)
 
 
@@ -103,7 +106,9 @@ def max_pool3d(
 ) -> tuple[TensorValue, TensorValue]:
     """max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[],
     int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
-    settings = [each(v, 3) for v in (kernel_size, stride or kernel_size, padding, dilation)]
+    settings = [
+        per_dimension(v, 3) for v in (kernel_size, stride or kernel_size, padding, dilation)
+    ]
     return _max_pool(self, 3, False, *settings)
 
 

@@ -84,7 +84,7 @@ def _register(name: str, kind: str) -> None:
 def _register_polynomial(name: str, kind: str, shifted: bool) -> None:
     def lowering(x: Operand, n: Operand) -> TensorValue:
         pair = operands(opmath(expected().dtype), x, n)
-        return elementwise("tmb_orthogonal", *pair, kind=kind, shifted=shifted)
+        return elementwise("tmb_orthogonal_polynomial", *pair, kind=kind, shifted=shifted)
 
     lowering.__name__ = f"special_{name}"
     lowering.__qualname__ = lowering.__qualname__.replace("lowering", f"special_{name}")

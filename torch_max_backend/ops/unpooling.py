@@ -12,7 +12,8 @@ from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.ops.common.images import Sizes, each, lifted, numbers, three
+from torch_max_backend.graph.arguments import per_dimension
+from torch_max_backend.ops.common.images import Sizes, lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
 from torch_max_backend.ops.pooling import averaging
@@ -226,7 +227,7 @@ def _fractional(
     values, indices = ops.custom(
         "tmb_fractional_max_pool",
         x.device,
-        [ops.reshape(x, images), given, *numbers(three(each(kernel, spatial), 1))],
+        [ops.reshape(x, images), given, *numbers(three(per_dimension(kernel, spatial), 1))],
         [TensorType(x.dtype, out, x.device), TensorType(DType.int64, out, x.device)],
     )
     return ops.reshape(values.tensor, shape), ops.reshape(indices.tensor, shape)

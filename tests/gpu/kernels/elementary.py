@@ -32,7 +32,7 @@ def special(x: TensorValue) -> list[TensorValue]:
         results += ops.custom("tmb_special_pair", x.device, [x, x], [x.type], {"kind": kind})
     for kind in ("w", "he"):
         settings = {"kind": kind, "shifted": True}
-        results += ops.custom("tmb_orthogonal", x.device, [x, x], [x.type], settings)
+        results += ops.custom("tmb_orthogonal_polynomial", x.device, [x, x], [x.type], settings)
     order = ops.constant(2, DType.int64, DeviceRef.CPU())
     results += ops.custom("tmb_polygamma", x.device, [x, order], [x.type])
     return [r.tensor for r in results]

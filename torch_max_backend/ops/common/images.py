@@ -10,11 +10,6 @@ from max.graph import DeviceRef, Dim, TensorValue, ops
 Sizes = Sequence[int | Dim]
 
 
-def each(values: Sequence[int], spatial: int) -> list[int]:
-    """A setting for each spatial dimension, of one for all or of one each."""
-    return list(values) * spatial if len(values) == 1 else list(values)
-
-
 def three(values: Sequence[int], fill: int) -> list[int]:
     """Settings of one to three dimensions for three."""
     return [*[fill] * (3 - len(values)), *values]
