@@ -30,7 +30,12 @@ def _sought[
 def _first[dtype: DType, //, kind: StaticString](x: Address[dtype], n: Int) -> Int:
     """The first position of the extreme of neighbouring numbers."""
     comptime width = simd_width_of[dtype]()
-    var value = along[kind](x, n)
+
+    @always_inline
+    def load[w: Int](j: Int) {var x} -> SIMD[dtype, w]:
+        return x.unsafe_load[width=w](j)
+
+    var value = along[dtype, kind](load, 0, n)
     var j = 0
     while j + width <= n:
         if _sought[width](x.unsafe_load[width=width](j), value).reduce_or():

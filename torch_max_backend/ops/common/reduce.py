@@ -24,6 +24,9 @@ def over(value: TensorValue, axes: Sequence[int], reducer: Reducer) -> TensorVal
     if value.rank == 0:
         return ops.reshape(reducer(ops.reshape(value, [1]), 0), [])
     for first, last in reversed(_runs(axes)):
+        if first == last:
+            value = reducer(value, first)  # A reshape would part it from what computes it.
+            continue
         shape = list(value.shape)
         merged = math.prod(shape[first : last + 1], start=Dim(1))
         flat = ops.reshape(value, [*shape[:first], merged, *shape[last + 1 :]])
@@ -99,24 +102,19 @@ def _extreme(value: TensorValue, axis: int, kind: str) -> TensorValue:
     return ops.where(ops.is_nan(marks), marks, ops.where(ops.equal(marks, zero), limit, result))
 
 
-def _by_kernel(
-    value: TensorValue,
-    axis: int,
-    kind: str,
-    *,
-    name: str = "tmb_reduce",
-    dtype: DType | None = None,
-) -> TensorValue:
-    """The reduction by a kernel of the library "base". MAX's own are up to three times as slow on
-    CPU, and its compiler dies of some graphs where two results share two of them."""
+def _by_kernel(value: TensorValue, axis: int, kind: str) -> TensorValue:
+    """The reduction by a kernel of the library "base", of which what computes the value becomes a
+    part. MAX's own are up to three times as slow on CPU, and its compiler dies of some graphs
+    where two results share two of them."""
     axis %= value.rank
-    outer, inner = (
-        math.prod(sizes, start=Dim(1)) for sizes in (value.shape[:axis], value.shape[axis + 1 :])
-    )
-    lines = ops.reshape(value, [outer, value.shape[axis], inner])
-    out = TensorType(dtype or value.dtype, [outer, 1, inner], value.device)
-    result = ops.custom(name, value.device, [lines], [out], {"kind": kind})
-    return ops.reshape(result[0].tensor, [*value.shape[:axis], 1, *value.shape[axis + 1 :]])
+    shape = [*value.shape[:axis], 1, *value.shape[axis + 1 :]]
+    if axis < value.rank - 2:
+        inner = math.prod(value.shape[axis + 1 :], start=Dim(1))
+        value = ops.reshape(value, [*value.shape[: axis + 1], inner])
+    out = TensorType(value.dtype, [*shape[: axis + 1], *value.shape[axis + 1 :]], value.device)
+    settings = {"kind": kind, "beside": axis < value.rank - 1}
+    result = ops.custom("tmb_reduce", value.device, [value], [out], settings)[0].tensor
+    return ops.reshape(result, shape) if out.shape != shape else result
 
 
 def greatest_at(value: TensorValue, axis: int) -> TensorValue:
@@ -133,7 +131,7 @@ def _position(value: TensorValue, axis: int, kind: str) -> TensorValue:
     if value.dtype == DType.bool:
         value = value.cast(DType.uint8)
     if value.device.is_cpu():
-        return _by_kernel(value, axis, kind, name="tmb_position", dtype=DType.int64)
+        return _position_by_kernel(value, axis, kind)
     if _static(value.shape[axis]) and int(value.shape[axis]) == 1:
         # MAX refuses to look for a position among one.
         return full(0, DType.int64, value.shape, value.device)
@@ -146,6 +144,17 @@ def _position(value: TensorValue, axis: int, kind: str) -> TensorValue:
         sought = ops.where(nan, constant(sign, value.dtype, value.device), zero)
         value = ops.where(ops.broadcast_to(spoiled, value.shape), sought, value)
     return (ops.argmax if kind == "max" else ops.argmin)(value, axis=axis)
+
+
+def _position_by_kernel(value: TensorValue, axis: int, kind: str) -> TensorValue:
+    axis %= value.rank
+    outer, inner = (
+        math.prod(sizes, start=Dim(1)) for sizes in (value.shape[:axis], value.shape[axis + 1 :])
+    )
+    lines = ops.reshape(value, [outer, value.shape[axis], inner])
+    out = TensorType(DType.int64, [outer, 1, inner], value.device)
+    result = ops.custom("tmb_position", value.device, [lines], [out], {"kind": kind})
+    return ops.reshape(result[0].tensor, [*value.shape[:axis], 1, *value.shape[axis + 1 :]])
 
 
 def count(sizes: Sequence[int | Dim], dtype: DType, device: DeviceRef) -> TensorValue:
