@@ -16,7 +16,7 @@ comptime BLOCK = 4096
 # Vectors beside each other, where the axis does not lie along the memory.
 comptime BESIDE = 8
 # Numbers of a task.
-comptime GRAIN = 32768
+comptime GRAIN = 131072
 # Parts that a long axis has at most. They depend on sizes only: so do results.
 comptime PARTS = 64
 

@@ -42,9 +42,6 @@ _FUNCTIONS_OF_X = {
     "special_airy_ai": "airy_ai",
 }
 
-# All that "tmb_special" knows.
-KINDS = sorted({*_FUNCTIONS.values(), *_FUNCTIONS_OF_X.values()})
-
 _POLYNOMIALS = {
     "chebyshev_polynomial_t": "t",
     "chebyshev_polynomial_u": "u",

@@ -23,10 +23,9 @@ def elementary(x: TensorValue) -> list[TensorValue]:
 
 
 def special(x: TensorValue) -> list[TensorValue]:
-    from torch_max_backend.ops.special import KINDS
-
+    # One of each file of functions.
     results = []
-    for kind in KINDS:
+    for kind in ("bessel_y0", "spherical_bessel_j0", "ndtri", "lgamma", "k1", "airy_ai"):
         results += ops.custom("tmb_special", x.device, [x], [x.type], {"kind": kind})
     for kind in ("zeta", "lower_gamma"):
         results += ops.custom("tmb_special_pair", x.device, [x, x], [x.type], {"kind": kind})
