@@ -6,5 +6,7 @@ from .gemm import *
 from .lookup import *
 from .normalization import *
 from .pooling import *
+from .positions import *
+from .reductions import *
 from .scan import *
-from .sorting import *
+from .softmax import *

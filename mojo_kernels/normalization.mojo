@@ -10,6 +10,43 @@ from std.sys import simd_width_of
 from .gemm import Address
 
 comptime GRAIN = 16384
+# Numbers of a row that are added up before they go to its sum.
+comptime BLOCK = 4096
+
+
+@always_inline
+def _total[
+    dtype: DType, //, squares: Bool
+](row: Address[dtype], columns: Int, center: Scalar[dtype]) -> Scalar[dtype]:
+    """The sum of a row less `center`, or of its squares: by blocks, so that the
+    error does not grow with the row, in several registers at a time."""
+    comptime width = simd_width_of[dtype]()
+    comptime several = 4
+    var total = Scalar[dtype](0)
+    var j = 0
+    while j < columns:
+        var end = min(j + BLOCK, columns)
+        var sums = Array[SIMD[dtype, width], several](fill=0)
+        while j + several * width <= end:
+            comptime for i in range(several):
+                var v = row.unsafe_load[width=width](j + i * width) - center
+                comptime if squares:
+                    sums[i] = v.fma(v, sums[i])
+                else:
+                    sums[i] += v
+            j += several * width
+        var rest = Scalar[dtype](0)
+        while j < end:
+            var v = row[unsafe_offset=j] - center
+            comptime if squares:
+                rest += v * v
+            else:
+                rest += v
+            j += 1
+        total += rest + (
+            (sums[0] + sums[1]) + (sums[2] + sums[3])
+        ).reduce_add()
+    return total
 
 
 @always_inline
@@ -17,29 +54,9 @@ def _statistics[
     dtype: DType
 ](row: Address[dtype], columns: Int) -> Tuple[Scalar[dtype], Scalar[dtype]]:
     """Mean and variance, in two passes."""
-    comptime width = simd_width_of[dtype]()
-    var sums = SIMD[dtype, width](0)
-    var total = Scalar[dtype](0)
-    var j = 0
-    while j + width <= columns:
-        sums += row.unsafe_load[width=width](j)
-        j += width
-    while j < columns:
-        total += row[unsafe_offset=j]
-        j += 1
-    var mean = (total + sums.reduce_add()) / Scalar[dtype](columns)
-    sums = 0
-    total = 0
-    j = 0
-    while j + width <= columns:
-        var v = row.unsafe_load[width=width](j) - mean
-        sums += v * v
-        j += width
-    while j < columns:
-        var v = row[unsafe_offset=j] - mean
-        total += v * v
-        j += 1
-    return (mean, (total + sums.reduce_add()) / Scalar[dtype](columns))
+    var count = Scalar[dtype](columns)
+    var mean = _total[False](row, columns, 0) / count
+    return (mean, _total[True](row, columns, mean) / count)
 
 
 @register("tmb_normalize")

@@ -5,51 +5,9 @@ One element of the output a step, so that one body serves CPU and GPU."""
 from extensibility import InputTensor, OutputTensor, foreach, register
 from layout import Coord
 from max.gpu.host import DeviceContext
-from std.math import ceildiv
 from std.utils.numerics import isnan, min_or_neg_inf
 
-
-@fieldwise_init
-struct Axis(TrivialRegisterPassable):
-    """How windows lie along one axis."""
-
-    var input: Int
-    var output: Int
-    var kernel: Int
-    var stride: Int
-    var padding: Int
-    var dilation: Int
-
-    @always_inline
-    def adaptive(self, at: Int) -> Tuple[Int, Int]:
-        """First and end position of an adaptive window."""
-        return (
-            at * self.input // self.output,
-            ceildiv((at + 1) * self.input, self.output),
-        )
-
-    @always_inline
-    def strided(self, at: Int) -> Tuple[Int, Int]:
-        """First and end position of a window, without the padding."""
-        var first = at * self.stride - self.padding
-        var end = min(first + (self.kernel - 1) * self.dilation + 1, self.input)
-        while first < 0:
-            first += self.dilation
-        return (first, end)
-
-    @always_inline
-    def window[adaptive: Bool](self, at: Int) -> Tuple[Int, Int]:
-        """First and end position of the window of output `at`."""
-        comptime if adaptive:
-            return self.adaptive(at)
-        else:
-            return self.strided(at)
-
-    @always_inline
-    def padded_size(self, at: Int) -> Int:
-        """Size of the window with the padding it covers."""
-        var first = at * self.stride - self.padding
-        return min(first + self.kernel, self.input + self.padding) - first
+from .window import Axis
 
 
 @register("tmb_max_pool")

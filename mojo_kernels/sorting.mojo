@@ -1,29 +1,15 @@
-"""Stable sort and selection along the last axis. NaN counts as the greatest."""
+"""Stable sort along the last axis. NaN counts as the greatest."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.utils.numerics import isnan
 
 from .lines import each_line
+from .radix import before, radix_sort
+from .selection import *
+from .unique import *
 
 comptime BLOCK = 16
-
-
-@always_inline
-def _before[
-    dtype: DType, //, descending: Bool
-](a: Scalar[dtype], b: Scalar[dtype]) -> Bool:
-    """Whether `a` has to stand before `b`."""
-    comptime if descending:
-        comptime if dtype.is_floating_point():
-            if isnan(a) or isnan(b):
-                return isnan(a) and not isnan(b)
-        return a > b
-    else:
-        comptime if dtype.is_floating_point():
-            if isnan(a) or isnan(b):
-                return isnan(b) and not isnan(a)
-        return a < b
+comptime LONG = 192  # From here on counting digits is faster than comparing.
 
 
 @register("tmb_sort")
@@ -44,11 +30,11 @@ struct Sort:
         if x.size() == 0:
             return
         var n = x.dim_size[rank - 1]()
-        var source = x.unsafe_ptr()
-        var values_a = values.unsafe_ptr()
-        var values_b = spare_values.unsafe_ptr()
-        var indices_a = indices.unsafe_ptr()
-        var indices_b = spare_indices.unsafe_ptr()
+        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var values_a = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var values_b = spare_values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var indices_a = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var indices_b = spare_indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
 
         @always_inline
         def work(
@@ -66,12 +52,18 @@ struct Sort:
             var i = indices_a.unsafe_offset(base)
             var other_v = values_b.unsafe_offset(base)
             var other_i = indices_b.unsafe_offset(base)
+            comptime if target == "cpu":
+                if n >= LONG and n < 1 << 32:
+                    radix_sort[descending](
+                        source.unsafe_offset(base), n, v, i, other_v, other_i
+                    )
+                    return
             # Blocks by insertion, then merges of ever longer runs.
             for at in range(n):
                 var value = source[unsafe_offset=base + at]
                 var to = at
                 var first = at - at % BLOCK
-                while to > first and _before[descending](
+                while to > first and before[descending](
                     value, v[unsafe_offset=to - 1]
                 ):
                     v[unsafe_offset=to] = v[unsafe_offset=to - 1]
@@ -91,7 +83,7 @@ struct Sort:
                     for to in range(start, end):
                         var take_right = right < end and (
                             left >= middle
-                            or _before[descending](
+                            or before[descending](
                                 v[unsafe_offset=right], v[unsafe_offset=left]
                             )
                         )
@@ -116,49 +108,46 @@ struct Sort:
         each_line[target=target](work, x.size() // n, n * 16, ctx)
 
 
-@register("tmb_topk")
-struct TopK:
-    """The first `k` values of the sorted line and where they stood, for a
-    small `k`: a sorted list that most values never enter."""
+@register("tmb_mode")
+struct Mode:
+    """The least of the most frequent values of each sorted line, and the last place where it
+    stood."""
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, descending: Bool, target: StaticString
+        dtype: DType, rank: Int, //, target: StaticString
     ](
         values: OutputTensor[dtype=dtype, rank=rank, ...],
         indices: OutputTensor[dtype=DType.int64, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        ordered: InputTensor[dtype=dtype, rank=rank, ...],
+        places: InputTensor[dtype=DType.int64, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
-        if values.size() == 0:
+        if values.size() == 0 or ordered.size() == 0:
             return
-        var n = x.dim_size[rank - 1]()
-        var k = values.dim_size[rank - 1]()
-        var source = x.unsafe_ptr()
-        var best = values.unsafe_ptr()
-        var positions = indices.unsafe_ptr()
+        var n = ordered.dim_size[rank - 1]()
+        var source = ordered.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var from_ = places.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var result = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var at_result = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
 
         @always_inline
         def work(
             line: Int,
-        ) {var source, var best, var positions, var n, var k}:
-            var from_ = source.unsafe_offset(line * n)
-            var v = best.unsafe_offset(line * k)
-            var i = positions.unsafe_offset(line * k)
+        ) {var source, var from_, var result, var at_result, var n}:
+            var v = source.unsafe_offset(line * n)
+            var most = 0
+            var best = 0
+            var run = 0
             for at in range(n):
-                var value = from_[unsafe_offset=at]
-                var to = min(at, k)
-                if to == k:
-                    if not _before[descending](value, v[unsafe_offset=k - 1]):
-                        continue
-                    to = k - 1
-                while to > 0 and _before[descending](
-                    value, v[unsafe_offset=to - 1]
-                ):
-                    v[unsafe_offset=to] = v[unsafe_offset=to - 1]
-                    i[unsafe_offset=to] = i[unsafe_offset=to - 1]
-                    to -= 1
-                v[unsafe_offset=to] = value
-                i[unsafe_offset=to] = Int64(at)
+                run += 1
+                # A NaN equals nothing, itself included.
+                if at + 1 == n or v[unsafe_offset=at] != v[unsafe_offset=at + 1]:
+                    if run > most:
+                        most = run
+                        best = at
+                    run = 0
+            result[unsafe_offset=line] = v[unsafe_offset=best]
+            at_result[unsafe_offset=line] = from_[unsafe_offset=line * n + best]
 
-        each_line[target=target](work, x.size() // n, n, ctx)
+        each_line[target=target](work, ordered.size() // n, n, ctx)

@@ -1,5 +1,5 @@
-"""``python -m tests.mojo_for_gpu cuda sm_90a OUT``: compile the Mojo kernels for a GPU that is not
-here, each in a graph of one module.
+"""``python -m tests.mojo_for_gpu cuda sm_90a OUT [FAMILY ...]``: compile the Mojo kernels for a GPU
+that is not here, each family of ``tests/gpu/kernels/`` in graphs of one module.
 
 A process of its own for each target: MAX fixes the target when it makes its first device.
 """
@@ -7,57 +7,37 @@ A process of its own for each target: MAX fixes the target when it makes its fir
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from max import driver
 from max.dtype import DType
-from max.graph import DeviceRef, Graph, Module, TensorType, TensorValue, ops
+from max.graph import DeviceRef, Graph, Module, TensorType
+
+from tests.gpu import kernels
+
+FAMILIES = [m.name for m in pkgutil.iter_modules(kernels.__path__) if m.name != "support"]
 
 
-def pooled(x: TensorValue) -> list[TensorValue]:
-    out = TensorType(x.dtype, [2, 3, 1, 4, 5], x.device)
-    indices = TensorType(DType.int64, out.shape, x.device)
-    numbers = [ops.constant(v, DType.int64, DeviceRef.CPU()) for v in (1, 2, 2, 1, 2, 2, 0, 0, 0)]
-    one = ops.constant(1, DType.int64, DeviceRef.CPU())
-    results = []
-    for adaptive in (False, True):
-        settings = {"adaptive": adaptive}
-        values = [x, *numbers, one, one, one]
-        results += ops.custom("tmb_max_pool", x.device, values, [out, indices], settings)
-        values = [x, *numbers, ops.constant(0, DType.int64, DeviceRef.CPU())]
-        settings["count_padding"] = not adaptive
-        results += ops.custom("tmb_avg_pool", x.device, values, [out], settings)
-    return [r.tensor for r in results]
-
-
-def lines(x: TensorValue) -> list[TensorValue]:
-    indices = TensorType(DType.int64, x.shape, x.device)
-    few = [*x.shape[:-1], 3]
-    order = {"descending": True}
-    results = ops.custom("tmb_sort", x.device, [x], [x.type, indices] * 2, order)
-    types = [TensorType(d, few, x.device) for d in (x.dtype, DType.int64)]
-    results += ops.custom("tmb_topk", x.device, [x], types, order)
-    for kind in ("prod", "logsumexp"):
-        settings = {"axis": 1, "kind": kind}
-        results += ops.custom("tmb_scan", x.device, [x], [x.type], settings)
-    settings = {"axis": 1, "least": True}
-    results += ops.custom("tmb_running_extreme", x.device, [x], [x.type, indices], settings)
-    return [r.tensor for r in results]
-
-
-def main(api: str, architecture: str, out: str) -> None:
+def main(api: str, architecture: str, out: str, *names: str) -> None:
     driver.set_virtual_device_api(api)
     driver.set_virtual_device_target_arch(architecture)
     driver.set_virtual_device_count(1)
 
-    from torch_max_backend.compile.kernels import kernel_library_path
+    from torch_max_backend.compile.kernels import BASE, kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    module, libraries = Module(), [kernel_library_path()]
-    for i, build in enumerate((pooled, lines)):
+    families = [import_module(f"{kernels.__name__}.{name}") for name in names or FAMILIES]
+    libraries = [
+        kernel_library_path(n) for n in (BASE, *(n for f in families for n in f.LIBRARIES))
+    ]
+    module = Module()
+    for build in (b for f in families for b in f.BUILDERS):
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
-        with Graph(f"g{i}", input_types=[x], module=module, custom_extensions=libraries) as graph:
+        name = build.__name__
+        with Graph(name, input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))
     Path(out).write_bytes(serialized(compile_module(module, libraries, f"for {architecture}")))
     sys.stdout.flush()
@@ -65,4 +45,4 @@ def main(api: str, architecture: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:])

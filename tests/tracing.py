@@ -34,6 +34,7 @@ def traced_all(
 
     import torch_max_backend.ops  # noqa: F401
     from torch_max_backend.graph.decompositions import decomposition_table
+    from torch_max_backend.graph.whole import whole
 
     graphs: list[GraphModule] = []
 
@@ -48,7 +49,8 @@ def traced_all(
         keep_inference_input_mutations=True,
     )
     torch._dynamo.reset()
-    with warnings.catch_warnings(), torch._functorch.config.patch(enable_autograd_cache=False):
+    uncached = torch._functorch.config.patch(enable_autograd_cache=False)
+    with warnings.catch_warnings(), uncached, whole():
         warnings.simplefilter("ignore")
         torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)(*arguments)
     return graphs

@@ -59,6 +59,7 @@ class MaxBackend:
         self, module: GraphModule, example_inputs: Sequence[Any], options: Options
     ) -> Callable[..., Any]:
         from max._mlir_context import ensure_default_mlir_context
+        from torch._functorch import config
         from torch._functorch.partitioners import min_cut_rematerialization_partition
 
         # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
@@ -66,6 +67,7 @@ class MaxBackend:
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
         from torch_max_backend.cache.autograd import autograd_cache
         from torch_max_backend.graph.decompositions import decomposition_table
+        from torch_max_backend.graph.whole import whole
 
         compiler = aot_autograd(
             fw_compiler=SerializableAOTDispatchCompiler(OutputCode, _Forward(options)),
@@ -77,7 +79,9 @@ class MaxBackend:
         )
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
-        with autograd_cache(reuse, options):
+        # Tokens of operators with effects are made in the graph, not arguments of it.
+        tokens = config.patch(unlift_effect_tokens=True)
+        with autograd_cache(reuse, options), tokens, whole():
             return compiler(module, example_inputs)
 
 

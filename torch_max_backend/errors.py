@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch._dynamo.exc import ShortenTraceback
 
 
@@ -64,6 +65,10 @@ class ExecutionError(MaxBackendError):
 
 class IndexOutOfBoundsError(ExecutionError, IndexError):
     """An index in a tensor's data lies outside the tensor it indexes, as eager's ``IndexError``."""
+
+
+class LinearAlgebraError(ExecutionError, torch.linalg.LinAlgError):
+    """A matrix has no such factorization, as eager's ``torch.linalg.LinAlgError``, in its words."""
 
 
 class CacheError(MaxBackendError):

@@ -84,14 +84,19 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     """
     from torch_max_backend.bank.provider import provider
     from torch_max_backend.convert.bank import use_bank
+    from torch_max_backend.convert.seed import use_seeds
     from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.graph.complex import real_pairs
+    from torch_max_backend.graph.effects import inline_effects
     from torch_max_backend.graph.epilogues import fuse_epilogues
     from torch_max_backend.graph.fold import fold_constants
     from torch_max_backend.graph.inline import inlined
     from torch_max_backend.graph.signature import analyse
 
     module = inlined(module)
+    inline_effects(module)
     fold_constants(module)
+    real_pairs(module)
     wanted = None if options is None else options.bank
     found = None
     if wanted is not False:
@@ -101,6 +106,7 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
         fuse_epilogues(module)
     check_supported(module)
     trace = analyse(module)
+    use_seeds(trace)
     if found is not None:
         use_bank(trace, found)
     return trace
@@ -149,14 +155,16 @@ class _Job:
     def in_background(self, module: GraphModule) -> Function:
         """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
         from torch_max_backend.compile.background import Background
+        from torch_max_backend.runtime.pairs import with_pairs
 
         model, origin = self._found()
         if model is not None:
             return self._executable(model, origin)
 
-        def eager(arguments: list[Any]) -> list[Any]:
+        def real(arguments: list[Any]) -> list[Any]:
             return list(module(*arguments))
 
+        eager = with_pairs(real, self.trace.signature)
         if not environment.profile():
             return Background(eager, self.function)
         self.record = profile.start(self.clock, "background", self.operators)
@@ -280,8 +288,9 @@ def executable(
         record: Is told of each call; ``None`` where calls are not timed.
     """
     from torch_max_backend.runtime.executable import Executable
+    from torch_max_backend.runtime.pairs import with_pairs
 
-    function = Executable(model, signature, constants, static)
+    function = with_pairs(Executable(model, signature, constants, static), signature)
     memo.keep(place, model, function)
     return function if record is None else profile.timed(record, function)
 

@@ -1,16 +1,30 @@
-"""The float64 truth of a program."""
+"""Compiled programs beside eager ones and their float64 truth."""
 
 from __future__ import annotations
 
 import torch
 
+from tests.conformance.closeness import difference
 from tests.conformance.together import Program
 
 
-def truth(program: Program) -> list[torch.Tensor] | None:
-    """The program's results with floating-point arguments in float64; ``None`` if torch cannot."""
+def complaint(program: Program) -> str | None:
+    """What is wrong with the results of a compiled program; ``None`` if nothing is."""
     try:
-        wide = [t.double() if t.is_floating_point() else t.clone() for t in program.tensors]
-        return program.flat(*wide)
+        return difference(program.run(), program.eager(), truth(program))
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def truth(program: Program) -> list[torch.Tensor] | None:
+    """The program's results with float64 or complex128 arguments; ``None`` if torch cannot."""
+    try:
+        return program.flat(*map(_wide, program.tensors))
     except Exception:
         return None
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor.clone()

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.func import functionalize
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -25,8 +27,10 @@ from torch_max_backend.compile.module import (
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.graph.decompositions import decomposition_table
 from torch_max_backend.graph.signature import Trace
+from torch_max_backend.graph.whole import whole
 from torch_max_backend.pipeline import prepare
 from torch_max_backend.runtime.executable import Executable
+from torch_max_backend.runtime.pairs import with_pairs
 
 
 @dataclass
@@ -47,7 +51,7 @@ class Program:
     dynamic: bool = False
     error: Exception | None = None
     trace: Trace | None = field(default=None, repr=False)
-    executable: Executable | None = field(default=None, repr=False)
+    executable: Callable[[list[Any]], list[Any]] | None = field(default=None, repr=False)
 
     def run(self) -> list[torch.Tensor]:
         """The tensors that the compiled program returns."""
@@ -75,6 +79,19 @@ class Program:
         return {n.target for n in self.trace.module.graph.nodes if n.op == "call_function"}
 
 
+def by_turns(
+    cases: Mapping[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]],
+) -> dict[str, Program]:
+    """Each case as a program, one static, the next dynamic, and so on; compiled together. For
+    operators whose rows in ``families/`` run both ways."""
+    programs = {
+        name: Program(name, function, given, i % 2 == 1)
+        for i, (name, (function, given)) in enumerate(cases.items())
+    }
+    compile_together(list(programs.values()))
+    return programs
+
+
 def both_ways(
     cases: Mapping[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]],
 ) -> dict[str, Program]:
@@ -91,14 +108,24 @@ def both_ways(
 
 def trace_program(program: Program) -> Trace:
     """Trace a program to a functional ATen graph, decomposed by the package's table."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = make_fx(
-            functionalize(program.flat, remove="mutations"),
+
+    def traced(function: Callable[..., Any]) -> GraphModule:
+        return make_fx(
+            function,
             decomposition_table=decomposition_table(),
             tracing_mode="symbolic" if program.dynamic else "fake",
             _allow_non_fake_inputs=True,
         )(*[t.detach().clone() for t in program.tensors])
+
+    with warnings.catch_warnings(), whole():
+        warnings.simplefilter("ignore")
+        try:
+            module = traced(dispatch_functionalize(program.flat, FunctionalTensorMode()))
+        except AssertionError as e:
+            if "token" not in str(e):
+                raise
+            # Operators with effects take tokens, which only AOTAutograd makes.
+            module = traced(functionalize(program.flat, remove="mutations"))
     module.graph.eliminate_dead_code()
     return prepare(module)
 
@@ -109,8 +136,6 @@ def compile_together(programs: Sequence[Program]) -> None:
     for program in programs:
         try:
             program.trace = trace_program(program)
-            # A failed build leaves its operations in a module, so each is built alone first.
-            build_graph(program.trace, "g0", kernel_library(*kernel_libraries([program.trace])))
             good.append(program)
         except Exception as e:
             program.error = e
@@ -123,6 +148,16 @@ def _compile(programs: list[Program]) -> None:
     traces = [p.trace for p in programs if p.trace is not None]
     try:
         module, libraries = build_module(traces)
+    except Exception as e:
+        # A failed build leaves its operations in the module: whoever fails is found alone.
+        good = [p for p in programs if len(programs) > 1 and _builds(p)]
+        if len(good) == len(programs) or len(programs) == 1:
+            for program in programs:
+                program.error = e
+            return
+        _compile(good)
+        return
+    try:
         models = load_models(compile_module(module, libraries, f"{len(programs)} programs"))
     except Exception as e:
         if len(programs) == 1:
@@ -135,4 +170,15 @@ def _compile(programs: list[Program]) -> None:
         _compile(programs[half:])
         return
     for program, trace, model in zip(programs, traces, models, strict=True):
-        program.executable = Executable(model, trace.signature, trace.constants())
+        executable = Executable(model, trace.signature, trace.constants())
+        program.executable = with_pairs(executable, trace.signature)
+
+
+def _builds(program: Program) -> bool:
+    assert program.trace is not None
+    try:
+        libraries = kernel_library(*kernel_libraries([program.trace]))
+        build_graph(program.trace, "g0", libraries)
+    except Exception as e:
+        program.error = e
+    return program.error is None

@@ -191,6 +191,16 @@ def test_flags_are_kept() -> None:
     assert not registry[aten.bmm.default].kernels
 
 
+def test_the_library_may_depend_on_the_arguments() -> None:
+    map_to(aten.mm.default, kernels=lambda mat2: "base" if mat2 else None)(mm)
+    map_to(aten.bmm.default, kernels="base")(mm)
+    map_to(aten.add.Tensor)(add)
+    assert registry[aten.mm.default].libraries({"self": 1, "mat2": 2}) == ("base",)
+    assert registry[aten.mm.default].libraries({"self": 1, "mat2": 0}) == ()
+    assert registry[aten.bmm.default].libraries({}) == ("base",)
+    assert registry[aten.add.Tensor].libraries({}) == ()
+
+
 def typed(self: int, mat2: int) -> int:
     return self + mat2
 

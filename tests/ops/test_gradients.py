@@ -30,7 +30,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import both_ways
+    from tests.conformance.together import by_turns
 
     torch.manual_seed(0)
     cases = {}
@@ -49,11 +49,10 @@ def _programs() -> dict[str, Program]:
             return aten.convolution_backward(grad, x, w, channels, *settings, [True] * 3)
 
         cases[name] = (function, [grad, x])
-    return both_ways(cases)
+    return by_turns(cases)
 
 
 @compile_group("gradients", weight=3)
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolution(name: str, kind: str) -> None:
-    _programs()[f"{name}-{kind}"].assert_agrees()
+def test_convolution(name: str) -> None:
+    _programs()[name].assert_agrees()

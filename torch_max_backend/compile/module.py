@@ -14,7 +14,8 @@ from torch_max_backend.compile.kernels import BASE, kernel_library_path
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import build_lock, compile_slot, session
 from torch_max_backend.convert.converter import build_graph
-from torch_max_backend.convert.registry import registry
+from torch_max_backend.convert.registry import Library, registry
+from torch_max_backend.convert.support import fake_arguments
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import Trace
@@ -35,11 +36,14 @@ def kernel_library(*paths: Path) -> KernelLibrary:
     return library
 
 
-def needed_kernels(trace: Trace) -> set[str | Path]:
+def needed_kernels(trace: Trace) -> set[Library]:
     """The libraries of Mojo kernels that the lowerings of this graph call."""
-    targets = {n.target for n in every_node(trace.module) if n.op == "call_function"}
-    needed = {registry[t].kernels for t in targets & registry.keys()} - {None}
-    return needed | {BASE} if trace.signature.bank else needed
+    needed: set[Library] = {BASE} if trace.signature.bank else set()
+    for node in every_node(trace.module):
+        lowering = registry.get(node.target) if node.op == "call_function" else None
+        if lowering is not None and lowering.kernels is not None:
+            needed.update(lowering.libraries(fake_arguments(node)))
+    return needed
 
 
 def kernel_libraries(traces: Sequence[Trace]) -> list[Path]:

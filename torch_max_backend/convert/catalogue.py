@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.convert.support import missing
+from torch_max_backend.graph.complex_rules import rules
 from torch_max_backend.graph.decompositions import decomposition_table
 
 _DECOMPOSES = "CompositeImplicitAutograd"
@@ -64,6 +65,8 @@ def _fate(op: OpOverload, decomposed: Collection[object]) -> Fate:
         return Fate(op, "lowered", function.__module__.removeprefix("torch_max_backend."))
     if op in decomposed:
         return Fate(op, "decomposed", "by torch's table")
+    if op in rules and not op._schema.is_mutable:
+        return Fate(op, "decomposed", "into real numbers, by graph.complex_rules")
     if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _DECOMPOSES):
         return Fate(op, "decomposed", "by its definition")
     return Fate(op, "refused", missing(op).reason)

@@ -32,6 +32,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class RandomStream:
+    """What tells the draws of one random node from those of all others.
+
+    Attributes:
+        seed: The call's seed, a rank-0 int64 on CPU.
+        node: The number of the node among the graph's random nodes.
+        instance: Which of the layers that share their code this is, a rank-0 int64 on CPU.
+    """
+
+    seed: TensorValue
+    node: int
+    instance: TensorValue
+
+
+@dataclass(frozen=True)
 class NodeContext:
     """The node under conversion.
 
@@ -41,6 +56,7 @@ class NodeContext:
         used: Whether each output has a user.
         bank: Whether products on CPU are the bank's, not MAX's own.
         addresses: Inputs of the graph that hold the addresses of the bank's routines, by name.
+        stream: Of a random node, its draws.
     """
 
     node: Node
@@ -48,6 +64,7 @@ class NodeContext:
     used: tuple[bool, ...]
     bank: bool = False
     addresses: Mapping[str, TensorValue] = field(default_factory=dict)
+    stream: RandomStream | None = None
 
 
 _current: ContextVar[NodeContext] = ContextVar("torch_max_backend_node")
@@ -68,6 +85,13 @@ def expected(index: int = 0) -> TensorSpec:
 def is_used(index: int) -> bool:
     """Whether output ``index`` of the node under conversion has a user."""
     return current_node().used[index]
+
+
+def random_stream() -> RandomStream:
+    """The draws of the node under conversion, whose lowering is registered with ``random=True``."""
+    stream = current_node().stream
+    assert stream is not None
+    return stream
 
 
 @contextmanager

@@ -24,20 +24,26 @@ from torch import SymFloat, SymInt
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-from torch_max_backend.convert.context import NodeContext, TensorSpec, converting
+from torch_max_backend.convert.context import (
+    NodeContext,
+    RandomStream,
+    TensorSpec,
+    converting,
+)
 from torch_max_backend.convert.control_flow import converted
 from torch_max_backend.convert.describe import describe_call, where
 from torch_max_backend.convert.devices import device_ref
 from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS, max_dtype
 from torch_max_backend.convert.guarded import GuardedGraph
 from torch_max_backend.convert.registry import Lowering, argument_name, bind, registry
+from torch_max_backend.convert.seed import drawing_device, is_random
 from torch_max_backend.convert.support import is_skipped
 from torch_max_backend.errors import ConversionError, MaxBackendError
 from torch_max_backend.graph.arguments import scalar_dtype, wants_size
 from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.nested import CONTROL_FLOW, body
 from torch_max_backend.graph.regions import Instance, Region, find_regions
-from torch_max_backend.graph.shapes import SymScalar, is_scalar_node
+from torch_max_backend.graph.shapes import SymScalar, expression, is_scalar_node
 from torch_max_backend.graph.signature import Trace, attribute
 from torch_max_backend.graph.text import text_of
 
@@ -78,6 +84,10 @@ class _Builder:
         self.scalars: dict[tuple[str, str], TensorValue] = {}
         self.buffers: dict[Node, Any] = {}
         self.addresses: dict[str, TensorValue] = {}
+        self.seeds: dict[str, TensorValue] = {}
+        self.instance: TensorValue | None = None
+        drawing = (n for n in trace.module.graph.nodes if is_random(n))
+        self.streams = {node: i for i, node in enumerate(drawing)}
         self.subgraphs: dict[Region, Graph | None] = {}
         self.subgraph_types: dict[Region, list[TensorType]] = {}
         self.modules: dict[Any, GraphModule] = {}
@@ -110,7 +120,7 @@ class _Builder:
             elif item.kind == "carrier":
                 dim = self.symbols.carried.get(item.source, item.source)
                 types.append(TensorType(_CARRIER_DTYPE, (Dim(dim), 0), cpu))
-            elif item.kind == "address":
+            elif item.kind in ("address", "seed"):
                 types.append(TensorType(DType.int64, (), cpu))
             else:
                 types.append(TensorType(_SCALAR_DTYPES[item.dtype], (), cpu))
@@ -140,6 +150,8 @@ class _Builder:
                 self.scalars[item.source, item.dtype] = value.tensor
             elif item.kind == "address":
                 self.addresses[item.source.partition(".")[2]] = value.tensor
+            elif item.kind == "seed":
+                self.seeds[item.source] = value.tensor
         for node, tensor in self.trace.embedded.items():
             self.values[node] = _constant(tensor)
 
@@ -156,9 +168,9 @@ class _Builder:
             if n.op == "call_function" and not is_skipped(n) and not is_scalar_node(n)
         ]
         calls = {
-            instance.nodes[0]: (region, instance)
+            instance.nodes[0]: (region, instance, number)
             for region in find_regions(nodes, self._label, _is_heavy)
-            for instance in region.instances
+            for number, instance in enumerate(region.instances, 1)
         }
         done: set[Node] = set()
         for node in nodes:
@@ -206,9 +218,13 @@ class _Builder:
             return node.name  # the text does not say what is inside
         return f"{node.target} {text_of(parts, self.symbols, name)}"
 
-    def _call_region(self, graph: GuardedGraph, region: Region, instance: Instance) -> bool:
+    def _call_region(
+        self, graph: GuardedGraph, region: Region, instance: Instance, number: int
+    ) -> bool:
         """Call the region's subgraph; False if this instance has to be converted in place."""
         shared = [*self.addresses.values(), *self.scalars.values()]
+        if any(n in self.streams for n in instance.nodes):
+            shared += [*self.seeds.values(), _instance(number)]
         given = [*(self.values[n] for n in instance.inputs), *shared]
         if region not in self.subgraphs:
             self.subgraphs[region] = self._subgraph(graph, region, [v.type for v in given])
@@ -227,7 +243,7 @@ class _Builder:
         if not all(_is_static(d) or _is_symbol(d) for t in types for d in t.shape):
             return None  # MAX takes no expressions in signatures
         self.subgraph_types[region] = types
-        outer = self.values, self.addresses, self.scalars
+        outer = self.values, self.addresses, self.scalars, self.seeds, self.instance
         first = region.instances[0]
         inner = graph.subgraph(f"{graph.name}_region{len(self.subgraph_types)}", types)
         with inner:
@@ -236,10 +252,13 @@ class _Builder:
             rest = iter(given[len(first.inputs) :])
             self.addresses = {name: next(rest) for name in outer[1]}
             self.scalars = {name: next(rest) for name in outer[2]}
+            if any(n in self.streams for n in first.nodes):
+                self.seeds = {name: next(rest) for name in outer[3]}
+                self.instance = next(rest)
             for node in first.nodes:
                 self._convert_node(node)
             inner.output(*(self.values[first.nodes[o]] for o in region.outputs))
-        self.values, self.addresses, self.scalars = outer
+        self.values, self.addresses, self.scalars, self.seeds, self.instance = outer
         return inner
 
     def _controlled(self, node: Node) -> list[TensorValue]:
@@ -291,10 +310,10 @@ class _Builder:
             self._check(lowering, value, spec, used)
             for value, spec, used in zip(results, context.outputs, context.used, strict=True)
         ]
-        return checked if isinstance(node.meta["val"], (list, tuple)) else checked[0]
+        return checked if isinstance(node.meta.get("val"), (list, tuple)) else checked[0]
 
     def _context(self, node: Node) -> NodeContext:
-        val = node.meta["val"]
+        val = node.meta.get("val")
         several = isinstance(val, (list, tuple))
         specs = tuple(
             self.spec(v) if isinstance(v, torch.Tensor) else None
@@ -302,7 +321,14 @@ class _Builder:
         )
         taken = {u.args[1] for u in node.users if u.target is operator.getitem}
         used = tuple(i in taken if several else True for i in range(len(specs)))
-        return NodeContext(node, specs, used, bool(self.trace.signature.bank), self.addresses)
+        bank = bool(self.trace.signature.bank)
+        return NodeContext(node, specs, used, bank, self.addresses, self._stream(node))
+
+    def _stream(self, node: Node) -> RandomStream | None:
+        if node not in self.streams:
+            return None
+        instance = _instance(0) if self.instance is None else self.instance
+        return RandomStream(self.seeds[drawing_device(node)], self.streams[node], instance)
 
     def _argument(self, kind: Any, value: Any) -> Any:
         if isinstance(value, Node):
@@ -310,6 +336,8 @@ class _Builder:
             if isinstance(number, SymScalar):
                 if wants_size(kind):
                     return self.symbols.dim(number)
+                if self.symbols.from_data(number):
+                    return self._size_as_data(number)
                 return self.scalars[self.symbols.text(number), scalar_dtype(number)]
             if isinstance(number, (int, float, bool)):
                 return number
@@ -321,6 +349,13 @@ class _Builder:
         if isinstance(value, torch.device):
             return device_ref(value)
         return value
+
+    def _size_as_data(self, number: SymScalar) -> TensorValue:
+        """A size that depends on data as a 0-d tensor."""
+        of_float = isinstance(number, torch.SymFloat)
+        size = self.symbols.dim(expression(number).args[0] if of_float else number)
+        value = ops.reshape(ops.shape_to_tensor([size]), [])
+        return ops.cast(value, DType.float64) if of_float else value
 
     def _check(
         self, lowering: Lowering, value: Any, spec: TensorSpec | None, used: bool
@@ -383,6 +418,10 @@ def _in_memory_order(value: TensorValue, layout: Layout) -> TensorValue:
     if layout.order is not None:
         value = ops.permute(value, list(layout.order))
     return value
+
+
+def _instance(number: int) -> TensorValue:
+    return ops.constant(number, DType.int64, DeviceRef.CPU())
 
 
 def _constant(tensor: torch.Tensor) -> TensorValue:

@@ -21,6 +21,9 @@ from torch_max_backend import environment
 from torch_max_backend.errors import RegistrationError
 
 F = TypeVar("F", bound=Callable[..., Any])
+# A family's file in ``mojo_kernels`` without ".mojo", "base", or Mojo sources elsewhere.
+Library = str | Path
+Libraries = Library | tuple[Library, ...] | None
 
 # Arguments that say nothing about values: strides are metadata, which the runtime restores.
 IGNORED_ARGUMENTS = frozenset({"layout", "pin_memory", "non_blocking", "memory_format"})
@@ -47,8 +50,11 @@ class Lowering:
         parameters: The argument names that ``function`` takes.
         native16: ``function`` takes float16 and bfloat16 on CPU as they are. Otherwise the
             converter casts them to float32 before and rounds the results after.
-        kernels: The library of Mojo kernels that ``function`` calls, if any.
+        kernels: The library of Mojo kernels that ``function`` calls, if any, several of them, or
+            what tells them from the arguments that ``supports`` takes.
         bank: ``function`` calls products of the bank.
+        sizes_from_data: ``function`` builds results whose size depends on data.
+        random: ``function`` draws random numbers.
     """
 
     op: OpOverload
@@ -56,8 +62,10 @@ class Lowering:
     supports: Callable[..., Refusal | None] | None
     parameters: frozenset[str]
     native16: bool
-    kernels: str | Path | None
+    kernels: Libraries | Callable[..., Libraries]
     bank: bool
+    sizes_from_data: bool = False
+    random: bool = False
 
     @property
     def name(self) -> str:
@@ -70,10 +78,21 @@ class Lowering:
 
     def refusal(self, arguments: Mapping[str, Any]) -> Refusal | None:
         """Why this lowering does not take these arguments, or ``None``."""
-        if self.supports is None:
-            return None
-        names = inspect.signature(self.supports).parameters
-        return self.supports(**{k: v for k, v in arguments.items() if k in names})
+        return None if self.supports is None else _with_names(self.supports, arguments)
+
+    def libraries(self, arguments: Mapping[str, Any]) -> tuple[Library, ...]:
+        """The libraries of Mojo kernels that this lowering calls for these arguments."""
+        found = self.kernels
+        if callable(found):
+            found = _with_names(found, arguments)
+        if found is None:
+            return ()
+        return found if isinstance(found, tuple) else (found,)
+
+
+def _with_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    names = inspect.signature(function).parameters
+    return function(**{k: v for k, v in arguments.items() if k in names})
 
 
 class Registry(Mapping[OpOverload, Lowering]):
@@ -113,8 +132,10 @@ def map_to(
     supports: Callable[..., Refusal | None] | None = None,
     override: bool = False,
     native16: bool = False,
-    kernels: str | Path | None = None,
+    kernels: Libraries | Callable[..., Libraries] = None,
     bank: bool = False,
+    sizes_from_data: bool = False,
+    random: bool = False,
 ) -> Callable[[F], F]:
     """Register the decorated function as the lowering of ATen overloads.
 
@@ -132,8 +153,12 @@ def map_to(
             otherwise it sees float32 and its results are rounded.
         kernels: The library whose kernels the function calls through ``ops.custom``: "base",
             the name of another family's file in ``mojo_kernels``, or Mojo sources of your own (a
-            file, or the folder of a package).
+            file, or the folder of a package); several of these; or a function of the arguments, as
+            ``supports``, that tells them.
         bank: The function calls matrix products of the bank (``ops/matmul.py``) on CPU.
+        sizes_from_data: The function builds results of sizes that depend on data
+            (``ops/common/data_sizes.py``); otherwise such nodes are refused.
+        random: The function draws random numbers (``convert.context.random_stream``).
 
     Raises:
         RegistrationError: An overload has a lowering already, mutates an argument or writes to
@@ -145,7 +170,17 @@ def map_to(
             for op in _overloads(target, function):
                 _check_overload(op)
                 parameters = _fit(op, function)
-                lowering = Lowering(op, function, supports, parameters, native16, kernels, bank)
+                lowering = Lowering(
+                    op,
+                    function,
+                    supports,
+                    parameters,
+                    native16,
+                    kernels,
+                    bank,
+                    sizes_from_data,
+                    random,
+                )
                 registry.add(lowering, override)
         return function
 

@@ -11,12 +11,14 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._sympy.functions import ToFloat
 
 from torch_max_backend.convert.control_flow import control_flow_refusal
 from torch_max_backend.convert.describe import describe_call, describe_value, where
 from torch_max_backend.convert.devices import device_ref
 from torch_max_backend.convert.dtypes import max_dtype
 from torch_max_backend.convert.registry import Refusal, bind, registry
+from torch_max_backend.convert.seed import is_random
 from torch_max_backend.errors import (
     UnsupportedDeviceError,
     UnsupportedDtypeError,
@@ -24,18 +26,23 @@ from torch_max_backend.errors import (
     UnsupportedOperatorError,
 )
 from torch_max_backend.graph.nested import every_node
-from torch_max_backend.graph.shapes import is_scalar_node
+from torch_max_backend.graph.shapes import expression, is_scalar_node
 
-_SKIPPED = frozenset({torch.ops.aten.copy_.default})
+_SKIPPED = frozenset(
+    {
+        torch.ops.aten.copy_.default,
+        torch.ops.aten._assert_scalar.default,
+        torch.ops.aten.sym_constrain_range.default,
+        torch.ops.aten.sym_constrain_range_for_size.default,
+    }
+)
 
 
 _MISSING = {
     "aten::_local_scalar_dense": "a Python number that depends on the data; keep .item() and the "
     "like out of the compiled region",
     "aten::resize_": "it changes the memory of its argument, which a functional graph cannot",
-} | dict.fromkeys(
-    ("aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"), "MAX has no complex numbers"
-)
+}
 
 
 def missing(op: OpOverload) -> Refusal:
@@ -49,7 +56,7 @@ def missing(op: OpOverload) -> Refusal:
 
 
 def is_skipped(node: Node) -> bool:
-    """Nodes that the signature handles: the writes to mutated arguments."""
+    """Nodes that the signature handles: writes to mutated arguments, conditions on sizes."""
     return node.target in _SKIPPED
 
 
@@ -58,6 +65,8 @@ def refusal(node: Node) -> Refusal | None:
     target = node.target
     if node.op != "call_function":
         return Refusal(f"{node.op} nodes are not converted") if node.op == "call_module" else None
+    if target is torch.ops.aten._local_scalar_dense.default:
+        return missing(target)
     if is_skipped(node) or is_scalar_node(node) or target is operator.getitem:
         return None
     if isinstance(target, HigherOrderOperator):
@@ -70,13 +79,29 @@ def refusal(node: Node) -> Refusal | None:
         return Refusal("not an ATen operator")
     if target not in registry:
         return missing(target)
-    if free_unbacked_symbols(node.meta.get("val")):
+    values = [n.meta.get("val") for n in node.all_input_nodes]
+    known = set().union(*(free_unbacked_symbols(v) for v in values if v is not None))
+    if not registry[target].sizes_from_data and free_unbacked_symbols(node.meta.get("val")) - known:
         return Refusal("the size of its result depends on the data")
-    arguments = {
+    for value in values:
+        if _is_computed_from_data(value):
+            return Refusal("a number that depends on data, and is no size, is not converted")
+    return registry[target].refusal(fake_arguments(node))
+
+
+def fake_arguments(node: Node) -> dict[str, Any]:
+    """A node's arguments by the schema's names, tensors as fake tensors."""
+    return {
         name: torch.fx.node.map_arg(value, lambda n: n.meta.get("val"))
-        for name, value in bind(target, node.args, node.kwargs).items()
+        for name, value in bind(node.target, node.args, node.kwargs).items()
     }
-    return registry[target].refusal(arguments)
+
+
+def _is_computed_from_data(value: Any) -> bool:
+    """Whether a number is neither known before a run nor a size of a tensor."""
+    if not isinstance(value, (torch.SymFloat, torch.SymBool)) or not free_unbacked_symbols(value):
+        return False
+    return not isinstance(expression(value), ToFloat)
 
 
 def check_supported(module: GraphModule) -> None:
@@ -99,10 +124,17 @@ def check_supported(module: GraphModule) -> None:
     problems: dict[str, list[tuple[Node, Refusal]]] = {}
     for node in every_node(module):
         found = refusal(node)
+        if found is None and node.graph is not module.graph and is_random(node):
+            found = Refusal("random numbers inside cond or while_loop are not converted")
         if found is not None:
             problems.setdefault(str(node.target), []).append((node, found))
     if problems:
-        raise UnsupportedOperatorError(*_report(problems), operators=list(problems))
+        raise unsupported(problems)
+
+
+def unsupported(problems: dict[str, list[tuple[Node, Refusal]]]) -> UnsupportedOperatorError:
+    """The exception that names nodes, by operator, and why they are refused."""
+    return UnsupportedOperatorError(*_report(problems), operators=list(problems))
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
@@ -148,4 +180,4 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
-__all__ = ["UnsupportedError", "check_supported", "is_skipped", "refusal"]
+__all__ = ["UnsupportedError", "check_supported", "fake_arguments", "is_skipped", "refusal"]

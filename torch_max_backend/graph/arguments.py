@@ -61,7 +61,7 @@ def scalar_uses(nodes: Iterable[Node], symbols: Symbols) -> list[tuple[str, str]
                     continue
                 for item in value if isinstance(value, (list, tuple)) else [value]:
                     number = item.meta.get("val") if isinstance(item, Node) else None
-                    if isinstance(number, SymScalar):
+                    if isinstance(number, SymScalar) and not symbols.from_data(number):
                         found.setdefault((symbols.text(number), scalar_dtype(number)))
     return list(found)
 

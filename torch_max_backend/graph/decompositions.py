@@ -12,15 +12,35 @@ from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._decomp.decompositions import index_add
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.graph.gradients import convolution_backward
+from torch_max_backend.graph.linear_algebra import DECOMPOSITIONS
 
 aten = torch.ops.aten
 
-_OWN = {aten.convolution_backward.default: convolution_backward}
+
+def _index_add(
+    self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1
+) -> torch.Tensor:
+    """Torch's decomposition, which alone would broadcast a source of another shape."""
+    shape = list(self.shape)
+    if shape:
+        shape[dim] = index.numel()
+    if list(source.shape) != shape and self.dim() == source.dim():
+        raise RuntimeError(
+            f"index_add takes a source of shape {shape} here, not {list(source.shape)}"
+        )
+    return index_add(self, dim, index, source, alpha=alpha)
+
+
+_OWN = {
+    aten.convolution_backward.default: convolution_backward,
+    aten.index_add.default: _index_add,
+}
 
 # Operators that copy where their namesakes return views; bodies of control flow hold them.
 _COPIES = (
@@ -32,10 +52,8 @@ _COPIES = (
 _MORE = (
     aten.addcdiv,
     aten.addcmul,
+    aten.rrelu_with_noise_backward,
     aten._unsafe_view,
-    aten.upsample_bilinear2d,
-    aten.upsample_bicubic2d,
-    aten.upsample_trilinear3d,
 )
 
 
@@ -51,6 +69,7 @@ def _all_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     table.update(get_decompositions(_MORE))
     table.update(_OWN)
     table.update(_copies())
+    table.update(DECOMPOSITIONS)
     return table
 
 

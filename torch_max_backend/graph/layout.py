@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch.utils._sympy.functions import Max
 
 from torch_max_backend.graph.shapes import Symbols, hint
 
@@ -50,7 +51,7 @@ def output_layout(value: torch.Tensor, symbols: Symbols) -> Layout:
     by_stride = sorted(significant, key=lambda i: (-hints[i], i))
     dense, step = True, 1
     for i in reversed(by_stride):
-        dense = dense and strides[i] == step
+        dense = dense and strides[i] in (step, Max(1, step))
         step = step * sizes[i]
     texts = tuple(symbols.text(s) for s in value.shape)
     if not dense:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import sympy
 import torch
 from max.graph import Dim
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import optimization_hint
 from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+from torch_max_backend.errors import UnsupportedOperatorError
 
 SymScalar = torch.SymInt | torch.SymFloat | torch.SymBool
 
@@ -28,9 +32,17 @@ def expression(value: Any) -> sympy.Expr:
     return sympy.sympify(value)
 
 
+# Stands for a size that depends on data.
+_SOME_SIZE = 4099
+
+
 def hint(value: Any) -> Any:
     """An example value of a symbolic scalar, the value itself of a plain one."""
-    return value.node.hint if isinstance(value, SymScalar) else value
+    if not isinstance(value, SymScalar):
+        return value
+    if value.node.hint is not None or not isinstance(value, torch.SymInt):
+        return value.node.hint
+    return optimization_hint(value, fallback=_SOME_SIZE)
 
 
 class Symbols:
@@ -43,14 +55,31 @@ class Symbols:
     def __init__(self) -> None:
         self._names: dict[sympy.Symbol, sympy.Symbol] = {}
         self._carried: dict[str, str] = {}
+        self._unbacked: set[str] = set()
 
     def canonical(self, value: Any) -> sympy.Expr:
         """The expression of ``value`` over canonical names."""
         expr = expression(value)
         for symbol in sorted(expr.free_symbols, key=str):
             if symbol not in self._names:
-                self._names[symbol] = sympy.Symbol(f"d{len(self._names)}", integer=True)
+                name = f"d{len(self._names)}"
+                self._names[symbol] = sympy.Symbol(name, integer=True)
+                if symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)):
+                    self._unbacked.add(name)
         return expr.xreplace(self._names)
+
+    def given(self, names: Iterable[str]) -> None:
+        """Tell which symbols arguments hold: those do not depend on what the graph computes."""
+        self._unbacked.difference_update(names)
+
+    @property
+    def unbacked(self) -> Collection[str]:
+        """The names that only a result of the graph tells."""
+        return self._unbacked
+
+    def from_data(self, value: Any) -> set[str]:
+        """The names in ``value`` that only a result of the graph tells."""
+        return {s.name for s in self.canonical(value).free_symbols} & self._unbacked
 
     def text(self, value: Any) -> str:
         """A Python expression over canonical names; ``evaluator`` makes a function of it."""
@@ -70,6 +99,11 @@ class Symbols:
 
     def _carry(self, expr: sympy.Expr) -> Dim:
         text = PythonPrinter().doprint(expr)
+        if any(s.name in self._unbacked for s in expr.free_symbols):
+            raise UnsupportedOperatorError(
+                f"A size of the graph is {text}, computed from a size that depends on data; MAX "
+                "knows +, * and // of such sizes."
+            )
         return Dim(self._carried.setdefault(text, f"e{len(self._carried)}"))
 
     @property

@@ -44,10 +44,11 @@ class ModelInput:
     Attributes:
         kind: ``tensor`` (argument ``index``), ``constant`` (attribute ``source`` of the graph
             module), ``carrier`` (an empty tensor of shape ``[source, 0]`` that binds a dim),
-            ``scalar`` (a 0-d tensor holding ``source``, of dtype ``dtype``) or ``address`` (of the
-            bank's routine ``source``).
+            ``scalar`` (a 0-d tensor holding ``source``, of dtype ``dtype``), ``address`` (of the
+            bank's routine ``source``) or ``seed`` (drawn at each call from the generator of the
+            device ``source``).
         index: Position among the graph's arguments, for ``tensor``.
-        source: Attribute name, run-time expression or routine.
+        source: Attribute name, run-time expression, routine or device.
         dtype: ``int64``, ``float64`` or ``bool``, for ``scalar``.
         mutated: The model writes to it in place.
     """
@@ -90,8 +91,13 @@ class Signature:
         layouts: Layout of each model output (those that are copied back included).
         copy_back: ``(argument, model output)`` of mutated arguments that MAX cannot write in place.
         maybe_aliased: Model outputs that MAX may return as memory of an input or another output.
+        data_symbols: For each canonical symbol that depends on data, ``(model output, dim)`` that
+            holds it, the dim as the model returns it.
+        checks: ``(run-time expression, message)`` of what has to hold after a run.
         bank: The identity of the provider of its matrix products; empty if it has none on CPU, or
             they are MAX's own.
+        pairs: Complex arguments, which the graph takes as pairs of real numbers.
+        pair_outputs: Outputs that are complex, of which the graph returns such pairs.
     """
 
     arguments: int
@@ -102,6 +108,10 @@ class Signature:
     copy_back: list[tuple[int, int]] = field(default_factory=list)
     maybe_aliased: list[int] = field(default_factory=list)
     bank: str = ""
+    data_symbols: dict[str, tuple[int, int]] = field(default_factory=dict)
+    checks: list[tuple[str, str]] = field(default_factory=list)
+    pairs: list[int] = field(default_factory=list)
+    pair_outputs: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -144,9 +154,11 @@ def analyse(module: GraphModule) -> Trace:
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     symbols = Symbols()
     signature = Signature(arguments=len(placeholders))
+    signature.pairs, signature.pair_outputs = module.meta.get("pairs", ([], []))
     position = {n: i for i, n in enumerate(placeholders)}
 
     _bind_symbols(placeholders, symbols, signature)
+    symbols.given(signature.symbols)
     mutations = _mutations(module, position)
     embedded: dict[Node, torch.Tensor] = {}
     stores: list[tuple[Node, Node]] = []
@@ -196,6 +208,7 @@ def analyse(module: GraphModule) -> Trace:
     for node, value in mutations.items():
         if node not in written:
             signature.copy_back.append((position[node], model_output(value)))
+    _bind_data_symbols(graph, output, symbols, signature, results, model_output)
     signature.maybe_aliased = _maybe_aliased(results)
 
     _add_shape_inputs(module, symbols, signature)
@@ -206,11 +219,17 @@ def attribute(module: GraphModule, target: str) -> torch.Tensor:
     """The tensor behind a ``get_attr`` node.
 
     Raises:
-        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator).
+        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator, a
+            generator).
     """
     value: Any = module
     for name in target.split("."):
         value = getattr(value, name)
+    if isinstance(value, torch.Generator):
+        raise UnsupportedOperatorError(
+            "The graph draws from an explicit generator; seeds are drawn from torch's own.",
+            "Leave out generator=, or keep the region out with torch.compiler.disable.",
+        )
     if not isinstance(value, torch.Tensor):
         raise UnsupportedOperatorError(
             f"The graph holds {target!r}, a {type(value).__name__}: higher-order operators "
@@ -236,6 +255,54 @@ def _bind_symbols(placeholders: list[Node], symbols: Symbols, signature: Signatu
                     expr = symbols.canonical(size)
                     if expr.is_Symbol:
                         signature.symbols.setdefault(expr.name, (i, axis))
+
+
+def _bind_data_symbols(
+    graph: torch.fx.Graph,
+    output: Node,
+    symbols: Symbols,
+    signature: Signature,
+    results: list[Node],
+    model_output: Any,
+) -> None:
+    """Find the model output that holds each symbol which depends on data and which the runtime has
+    to know; add one where none does."""
+    needed: set[str] = set()
+    for node in graph.nodes:
+        if node.target is torch.ops.aten._assert_scalar.default:
+            condition = node.args[0]
+            value = condition.meta.get("val") if isinstance(condition, Node) else condition
+            if isinstance(value, torch.SymBool):
+                signature.checks.append((symbols.text(value), str(node.args[1])))
+                needed |= symbols.from_data(value)
+    for item in output.args[0]:
+        value = item.meta.get("val") if isinstance(item, Node) else None
+        if isinstance(value, SymScalar):
+            needed |= symbols.from_data(value)
+    for node, layout in zip(results, signature.layouts, strict=True):
+        if layout.sizes or layout.strides:
+            value = node.meta["val"]
+            for size in (*value.shape, *value.stride()):
+                needed |= symbols.from_data(size)
+    for name in sorted(needed, key=lambda n: int(n[1:])):
+        holders = (n for n in [*results, *graph.nodes] if _dim_of(n, name, symbols) is not None)
+        node = next(holders, None)
+        if node is None:
+            raise UnsupportedOperatorError(
+                f"The graph returns a number that depends on data ({name}), which is no size."
+            )
+        k, dim = model_output(node), _dim_of(node, name, symbols)
+        order = signature.layouts[k].order
+        signature.data_symbols[name] = (k, order.index(dim) if order else dim)
+
+
+def _dim_of(node: Node, name: str, symbols: Symbols) -> int | None:
+    """The dim of a node's tensor whose size is a symbol."""
+    value = node.meta.get("val")
+    if node.op != "call_function" or not isinstance(value, torch.Tensor):
+        return None
+    texts = [symbols.text(size) for size in value.shape]
+    return texts.index(name) if name in texts else None
 
 
 def _mutations(module: GraphModule, position: dict[Node, int]) -> dict[Node, Node]:
@@ -300,6 +367,7 @@ def _add_shape_inputs(module: GraphModule, symbols: Symbols, signature: Signatur
     for size in sizes(nodes):
         symbols.dim(size)
         used.update(s.name for s in symbols.canonical(size).free_symbols)
+    used = {name for name in used if name not in symbols.unbacked}
     bound = {name for name in used if _bound_by_model_input(name, graph, symbols, signature)}
     for name in sorted(used - bound, key=lambda n: int(n[1:])):
         signature.inputs.append(ModelInput("carrier", source=name))

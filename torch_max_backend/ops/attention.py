@@ -28,6 +28,7 @@ def _without_dropout(dropout_p: float) -> Refusal | None:
     aten._scaled_dot_product_flash_attention_for_cpu.default,
     supports=_without_dropout,
     bank=True,
+    kernels="base",
 )
 def flash_attention_for_cpu(
     query: TensorValue,

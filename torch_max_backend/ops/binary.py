@@ -8,7 +8,8 @@ from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.ops.common import numerics, trigonometry
+from torch_max_backend.ops.common import elementary, numerics
+from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import (
     Operand,
@@ -98,7 +99,27 @@ def _refuse_integer_zero(
     return Refusal("torch raises ZeroDivisionError for integers divided by the constant 0")
 
 
-@map_to(aten.div.Tensor_mode, aten.div.Scalar_mode, supports=_refuse_integer_zero)
+def _quotient_kernel(
+    self: object, other: object, rounding_mode: str | None = "floor"
+) -> str | None:
+    """The library for quotients that MAX's own division may trap on."""
+    dtype = torch.result_type(self, other)
+    if rounding_mode is None or dtype.is_floating_point or _is_plain(other, dtype.itemsize):
+        return None
+    return "division"
+
+
+def _is_plain(divisor: object, size: int) -> bool:
+    """Whether a divisor is a number that integers of so many bytes do not turn into 0 or -1."""
+    return isinstance(divisor, int) and (divisor + 1) % (1 << (8 * size)) > 1
+
+
+@map_to(
+    aten.div.Tensor_mode,
+    aten.div.Scalar_mode,
+    supports=_refuse_integer_zero,
+    kernels=_quotient_kernel,
+)
 def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> TensorValue:
     """div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor"""
     a, b = _pair(self, other)
@@ -111,7 +132,12 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
     return _integer_quotient(a, b, other, floor=False)
 
 
-@map_to(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_refuse_integer_zero)
+@map_to(
+    aten.floor_divide.default,
+    aten.floor_divide.Scalar,
+    supports=_refuse_integer_zero,
+    kernels=_quotient_kernel,
+)
 def floor_divide(self: Operand, other: Operand) -> TensorValue:
     """floor_divide(Tensor self, Tensor other) -> Tensor"""
     a, b = _pair(self, other)
@@ -142,32 +168,26 @@ def _wrong_sign(remainder: TensorValue, divisor: TensorValue) -> TensorValue:
 def _integer_quotient(
     a: TensorValue, b: TensorValue, other: Operand, *, floor: bool
 ) -> TensorValue:
-    """Integer division. Where torch raises on the CPU (a divisor of 0) the value is arbitrary, as
-    torch's is on GPUs; nothing traps."""
-    divisor = _safe_divisor(b, other)
-    quotient = ops.floor_div(a, divisor)
-    signed = a.dtype.is_signed_integral()
-    if not floor and signed:
-        remainder = ops.sub(a, ops.mul(quotient, divisor))
-        inexact = numerics.not_equal(remainder, number(0, a))
-        zero = number(0, a)
-        negative = ops.logical_xor(ops.greater(zero, a), ops.greater(zero, divisor))
-        up = ops.logical_and(inexact, negative)
-        quotient = ops.where(up, ops.add(quotient, number(1, a)), quotient)
-    if signed and (isinstance(other, TensorValue) or other == -1):
-        # The divisor -1 was replaced by 1: the smallest integer divided by -1 traps.
-        by_minus_one = ops.equal(b, number(-1, b))
-        quotient = ops.where(by_minus_one, ops.negate(quotient), quotient)
-    return quotient
+    """Integer division. Where torch raises on the CPU (a divisor of 0) a GPU's value is
+    arbitrary, as torch's is there."""
+    if not _is_plain(other, a.dtype.size_in_bytes):
+        kind = "floor" if floor else "trunc"
+        return elementwise("tmb_integer_division", a, b, kind=kind)
+    quotient = ops.floor_div(a, b)
+    if floor or not a.dtype.is_signed_integral():
+        return quotient
+    remainder = ops.sub(a, ops.mul(quotient, b))
+    zero = number(0, a)
+    negative = ops.logical_xor(ops.greater(zero, a), ops.greater(zero, b))
+    up = ops.logical_and(numerics.not_equal(remainder, zero), negative)
+    return ops.where(up, ops.add(quotient, number(1, a)), quotient)
 
 
-def _safe_divisor(b: TensorValue, other: Operand) -> TensorValue:
-    if not isinstance(other, TensorValue) and other not in (0, -1):
-        return b
-    unsafe = ops.equal(b, number(0, b))
-    if b.dtype.is_signed_integral():
-        unsafe = ops.logical_or(unsafe, ops.equal(b, number(-1, b)))
-    return ops.where(unsafe, number(1, b), b)
+def _remainder_kernel(self: object, other: object) -> str | None:
+    """The library for remainders: of all floats, and where MAX's own division may trap."""
+    dtype = torch.result_type(self, other)
+    plain = _is_plain(other, dtype.itemsize) and not dtype.is_floating_point
+    return None if plain else "division"
 
 
 @map_to(
@@ -175,30 +195,32 @@ def _safe_divisor(b: TensorValue, other: Operand) -> TensorValue:
     aten.remainder.Scalar,
     aten.remainder.Scalar_Tensor,
     supports=_refuse_integer_zero,
+    kernels=_remainder_kernel,
 )
 def remainder(self: Operand, other: Operand) -> TensorValue:
     """remainder.Tensor(Tensor self, Tensor other) -> Tensor"""
     a, b = _rounded_pair(self, other)
-    if not a.dtype.is_float():
-        divisor = _safe_divisor(b, other)
-        return ops.sub(a, ops.mul(ops.floor_div(a, divisor), divisor))
-    result = numerics.fmod(a, b)
-    return ops.where(_wrong_sign(result, b), ops.add(result, b), result)
+    if a.dtype.is_float():
+        return elementwise("tmb_float_remainder", a, b, floored=True)
+    if not _is_plain(other, a.dtype.size_in_bytes):
+        return elementwise("tmb_integer_division", a, b, kind="remainder")
+    return ops.sub(a, ops.mul(ops.floor_div(a, b), b))
 
 
 @map_to(
     aten.fmod.Tensor,
     aten.fmod.Scalar,
     supports=_refuse_integer_zero,
+    kernels=_remainder_kernel,
 )
 def fmod(self: Operand, other: Operand) -> TensorValue:
     """fmod.Tensor(Tensor self, Tensor other) -> Tensor"""
     a, b = _rounded_pair(self, other)
     if a.dtype.is_float():
-        return numerics.fmod(a, b)
-    divisor = _safe_divisor(b, other)
-    quotient = _integer_quotient(a, divisor, 1, floor=False)
-    return ops.sub(a, ops.mul(quotient, divisor))
+        return elementwise("tmb_float_remainder", a, b, floored=False)
+    if not _is_plain(other, a.dtype.size_in_bytes):
+        return elementwise("tmb_integer_division", a, b, kind="fmod")
+    return ops.sub(a, ops.mul(_integer_quotient(a, b, other, floor=False), b))
 
 
 def _rounded_pair(self: Operand, other: Operand) -> list[TensorValue]:
@@ -245,20 +267,16 @@ def _unless_nan(result: TensorValue, a: TensorValue, b: TensorValue) -> TensorVa
     return ops.where(ops.is_nan(a), b, ops.where(ops.is_nan(b), a, result))
 
 
-@map_to(aten.atan2.default)
-def atan2(self: Operand, other: Operand) -> TensorValue:
-    """atan2(Tensor self, Tensor other) -> Tensor"""
-    y, x = (broadcast(v, expected().shape) for v in _pair(self, other))
-    return trigonometry.atan2(y, x)
+def _register(name: str) -> None:
+    def lowering(self: Operand, other: Operand) -> TensorValue:
+        return elementary.binary(name, expected().dtype, self, other)
+
+    lowering.__name__ = name
+    lowering.__qualname__ = lowering.__qualname__.replace("lowering", name)
+    lowering.__doc__ = f"{name}(Tensor self, Tensor other) -> Tensor"
+    packet = getattr(aten, name)
+    map_to(packet.default, kernels=elementary.KERNELS, native16=True)(lowering)
 
 
-@map_to(aten.hypot.default)
-def hypot(self: Operand, other: Operand) -> TensorValue:
-    """hypot(Tensor self, Tensor other) -> Tensor"""
-    a, b = (ops.abs(v) for v in _pair(self, other))
-    large, small = numerics.maximum(a, b), numerics.minimum(a, b)
-    ratio = ops.div(small, large)
-    result = ops.mul(large, ops.sqrt(ops.add(ops.mul(ratio, ratio), number(1, ratio))))
-    result = ops.where(ops.equal(large, number(0, large)), large, result)
-    infinite = ops.logical_or(ops.is_inf(a), ops.is_inf(b))
-    return ops.where(infinite, number(float("inf"), result), result)
+for _name in ("atan2", "hypot", "logaddexp", "logaddexp2"):
+    _register(_name)

@@ -1,4 +1,4 @@
-"""Bitwise operators. Those of bool are logic; MAX has none for integers."""
+"""Operations on bits: logic on bool, kernels of ``mojo_kernels/bits.mojo`` on other dtypes."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.numerics import number
-from torch_max_backend.ops.common.promotion import Operand, operands
+from torch_max_backend.ops.common.promotion import Operand, operands, opmath
 
 aten = torch.ops.aten
 Function = Callable[[TensorValue, TensorValue], TensorValue]
 
 _BITWISE: dict[str, Function] = {
-    "bitwise_and": ops.logical_and,
-    "bitwise_or": ops.logical_or,
-    "bitwise_xor": ops.logical_xor,
+    "and": ops.logical_and,
+    "or": ops.logical_or,
+    "xor": ops.logical_xor,
 }
 
 
-def _bool_only(self: object, other: object) -> Refusal | None:
-    if torch.result_type(self, other) == torch.bool:
-        return None
-    return Refusal("MAX has no bitwise operators on integers (those on bool are converted)")
+def _unless_bool(self: object, other: object) -> str | None:
+    return None if torch.result_type(self, other) == torch.bool else "bits"
 
 
-def _register(name: str, function: Function) -> None:
+def _register(kind: str, logical: Function) -> None:
     def lowering(self: Operand, other: Operand) -> TensorValue:
-        return function(*operands(DType.bool, self, other))
+        a, b = operands(expected().dtype, self, other)
+        return logical(a, b) if a.dtype == DType.bool else elementwise("tmb_bits", a, b, kind=kind)
 
+    name = f"bitwise_{kind}"
     lowering.__name__ = name
     lowering.__qualname__ = lowering.__qualname__.replace("lowering", name)
     lowering.__doc__ = f"{name}.Tensor(Tensor self, Tensor other) -> Tensor"
     packet = getattr(aten, name)
-    map_to(packet.Tensor, packet.Scalar, packet.Scalar_Tensor, supports=_bool_only)(lowering)
+    map_to(packet.Tensor, packet.Scalar, packet.Scalar_Tensor, kernels=_unless_bool)(lowering)
 
 
-for _name, _function in _BITWISE.items():
-    _register(_name, _function)
+for _kind, _logical in _BITWISE.items():
+    _register(_kind, _logical)
 
 
 @map_to(aten.bitwise_not.default)
@@ -51,3 +52,57 @@ def bitwise_not(self: TensorValue) -> TensorValue:
         return ops.logical_not(self)
     # Two's complement: all bits set, minus x.
     return ops.sub(number(-1, self), self)
+
+
+@map_to(
+    aten.bitwise_left_shift.Tensor,
+    aten.bitwise_left_shift.Tensor_Scalar,
+    aten.bitwise_left_shift.Scalar_Tensor,
+    aten.__lshift__.Tensor,
+    aten.__lshift__.Scalar,
+    kernels="bits",
+)
+def bitwise_left_shift(self: Operand, other: Operand) -> TensorValue:
+    """bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor"""
+    return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="left")
+
+
+@map_to(
+    aten.bitwise_right_shift.Tensor,
+    aten.bitwise_right_shift.Tensor_Scalar,
+    aten.bitwise_right_shift.Scalar_Tensor,
+    aten.__rshift__.Tensor,
+    aten.__rshift__.Scalar,
+    kernels="bits",
+)
+def bitwise_right_shift(self: Operand, other: Operand) -> TensorValue:
+    """bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor"""
+    return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="right")
+
+
+@map_to(aten.gcd.default, kernels="bits")
+def gcd(self: TensorValue, other: TensorValue) -> TensorValue:
+    """gcd(Tensor self, Tensor other) -> Tensor"""
+    return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="gcd")
+
+
+@map_to(aten.lcm.default, kernels="bits")
+def lcm(self: TensorValue, other: TensorValue) -> TensorValue:
+    """lcm(Tensor self, Tensor other) -> Tensor"""
+    return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="lcm")
+
+
+@map_to(aten.nextafter.default, kernels="bits", native16=True)
+def nextafter(self: TensorValue, other: TensorValue) -> TensorValue:
+    """nextafter(Tensor self, Tensor other) -> Tensor"""
+    return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="next")
+
+
+@map_to(aten.ldexp.Tensor, kernels="bits")
+def ldexp(self: TensorValue, other: TensorValue) -> TensorValue:
+    """ldexp.Tensor(Tensor self, Tensor other) -> Tensor"""
+    dtype = opmath(expected().dtype)
+    if other.dtype.is_float():
+        return elementwise("tmb_times_power_of_two", *operands(dtype, self, other))
+    x, exponent = *operands(dtype, self), *operands(DType.int32, other)
+    return elementwise("tmb_ldexp", x, exponent)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import torch
 from max.dtype import DType
-from max.graph import TensorValue, ops
+from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.dtypes import torch_dtype
-from torch_max_backend.convert.registry import map_to
+from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.positions import (
     Size,
     along,
@@ -29,6 +30,8 @@ from torch_max_backend.ops.common.positions import (
 from torch_max_backend.ops.common.promotion import Operand, constant, full, to_dtype
 
 aten = torch.ops.aten
+
+LIBRARIES = ("base", "scatter")
 
 
 @map_to(aten.index_select.default, native16=True)
@@ -79,8 +82,9 @@ def gather(
     return ops.gather(ops.reshape(self, [product(self.shape)]), positions, 0)
 
 
-# Scatters write to the flattened tensor: MAX's scatter along an axis wants an index no longer than
-# the tensor, which torch does not.
+# On CPU, scatters are kernels of ``mojo_kernels/scatter.mojo``. Elsewhere they write to the
+# flattened tensor: MAX's scatter along an axis wants an index no longer than the tensor, which
+# torch does not.
 
 _KERNELS = {
     "write": ops.scatter_nd,
@@ -99,11 +103,15 @@ def combine(self: TensorValue, positions: TensorValue, src: TensorValue, how: st
     checked positions of its flattened form."""
     if any(is_zero(s) for s in positions.shape):
         return self
+    count, size = product(positions.shape), product(self.shape)
+    if self.device.is_cpu():
+        flat = ops.reshape(self, [1, size, 1])
+        places, values = ops.reshape(positions, [count]), ops.reshape(src, [1, count, 1])
+        return ops.reshape(combine_rows(flat, places, values, how), self.shape)
     if self.dtype == DType.bool and how != "write":
         wide = [ops.cast(v, DType.int8) for v in (self, src)]
         return to_dtype(combine(wide[0], positions, wide[1], _LOGICAL[how]), DType.bool)
-    count = product(positions.shape)
-    flat = ops.reshape(self, [product(self.shape)])
+    flat = ops.reshape(self, [size])
     places = ops.reshape(positions, [count, 1])
     written = ops.reshape(_KERNELS[how](flat, ops.reshape(src, [count]), places), self.shape)
     if how not in ("amax", "amin") or not self.dtype.is_float():
@@ -115,6 +123,39 @@ def combine(self: TensorValue, positions: TensorValue, src: TensorValue, how: st
         ops.is_nan(self), to_dtype(combine(unmarked, positions, marks, "amax"), DType.bool)
     )
     return ops.where(marked, full(float("nan"), self.dtype, self.shape, self.device), written)
+
+
+def combine_rows(
+    self: TensorValue,
+    index: TensorValue,
+    src: TensorValue,
+    how: str,
+    *,
+    include_self: bool = True,
+    wrap: bool = False,
+    skip: TensorValue | None = None,
+    shape: list[Size] | None = None,
+) -> TensorValue:
+    """``self[outer, index[j], inner]`` combined with ``src[outer, j, inner]`` on CPU, for j in
+    order. An index out of range raises when the model runs.
+
+    Args:
+        include_self: Otherwise only what is written counts where something is.
+        wrap: Negative indices count from the end.
+        skip: A number that is left out among the indices.
+        shape: The shape of the result that starts from zeros, whatever ``self`` is.
+    """
+    if self.dtype == DType.bool:
+        wide = [ops.cast(v, DType.uint8) for v in (self, src)]
+        settings = {"include_self": include_self, "wrap": wrap, "skip": skip, "shape": shape}
+        return to_dtype(
+            combine_rows(wide[0], index, wide[1], _LOGICAL[how], **settings), self.dtype
+        )
+    kind = TensorType(self.dtype, self.shape if shape is None else shape, self.device)
+    settings = {"kind": how, "include_self": include_self, "zero": shape is not None}
+    left_out = number(-1) if skip is None else skip
+    values = [self, to_dtype(index, DType.int64), src, number(wrap), left_out]
+    return ops.custom("tmb_scatter_rows", self.device, values, [kind], settings)[0].tensor
 
 
 def _places(self: TensorValue, dim: int, index: TensorValue) -> TensorValue:
@@ -135,28 +176,55 @@ def _covered(src: TensorValue, index: TensorValue) -> TensorValue:
     return src
 
 
+def _combine_elements(
+    self: TensorValue,
+    dim: int,
+    index: TensorValue,
+    src: TensorValue,
+    how: str,
+    include_self: bool = True,
+) -> TensorValue:
+    """``self[.., index[.., j, ..], ..]`` combined with ``src[.., j, ..]`` on CPU."""
+    if self.dtype == DType.bool:
+        wide = [ops.cast(v, DType.uint8) for v in (self, src)]
+        found = _combine_elements(wide[0], dim, index, wide[1], _LOGICAL[how], include_self)
+        return to_dtype(found, self.dtype)
+    rank = max(self.rank, 1)
+    base, places, values = (
+        v if v.rank == rank else ops.reshape(v, [1] * (rank - 1) + [product(v.shape)])
+        for v in (self, index, src)
+    )
+    settings = {"axis": axis(dim, rank), "kind": how, "include_self": include_self}
+    (found,) = ops.custom(
+        "tmb_scatter_elements", self.device, [base, places, values], [base.type], settings
+    )
+    return ops.reshape(found.tensor, self.shape)
+
+
 def _scatter(
     self: TensorValue, dim: int, index: TensorValue, src: TensorValue, how: str
 ) -> TensorValue:
     if any(is_zero(s) for s in [*self.shape, *index.shape]):
         return self
+    if self.device.is_cpu():
+        return _combine_elements(self, dim, index, src, how)
     return combine(self, _places(self, dim, index), _covered(src, index), how)
 
 
-@map_to(aten.scatter.src, native16=True, kernels="base")
+@map_to(aten.scatter.src, native16=True, kernels=LIBRARIES)
 def scatter_src(self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
     """scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scatter(self, dim, index, src, "write")
 
 
-@map_to(aten.scatter.value, native16=True, kernels="base")
+@map_to(aten.scatter.value, native16=True, kernels=LIBRARIES)
 def scatter_value(self: TensorValue, dim: int, index: TensorValue, value: Operand) -> TensorValue:
     """scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
     src = full(value, self.dtype, index.shape, self.device)
     return _scatter(self, dim, index, src, "write")
 
 
-@map_to(aten.scatter_add.default, kernels="base")
+@map_to(aten.scatter_add.default, kernels=LIBRARIES)
 def scatter_add(self: TensorValue, dim: int, index: TensorValue, src: TensorValue) -> TensorValue:
     """scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scatter(self, dim, index, src, "sum")
@@ -165,7 +233,7 @@ def scatter_add(self: TensorValue, dim: int, index: TensorValue, src: TensorValu
 _NAMES = {"add": "sum", "multiply": "prod"}
 
 
-@map_to(aten.scatter.reduce, kernels="base")
+@map_to(aten.scatter.reduce, kernels=LIBRARIES)
 def scatter_with(
     self: TensorValue, dim: int, index: TensorValue, src: TensorValue, *, reduce: str
 ) -> TensorValue:
@@ -173,7 +241,7 @@ def scatter_with(
     return _scatter(self, dim, index, src, _NAMES[reduce])
 
 
-@map_to(aten.scatter.value_reduce, kernels="base")
+@map_to(aten.scatter.value_reduce, kernels=LIBRARIES)
 def scatter_value_with(
     self: TensorValue, dim: int, index: TensorValue, value: Operand, *, reduce: str
 ) -> TensorValue:
@@ -183,7 +251,7 @@ def scatter_value_with(
     return _scatter(self, dim, index, src, _NAMES[reduce])
 
 
-@map_to(aten.scatter_reduce.two, kernels="base")
+@map_to(aten.scatter_reduce.two, kernels=LIBRARIES)
 def scatter_reduce(
     self: TensorValue,
     dim: int,
@@ -197,11 +265,23 @@ def scatter_reduce(
     bool include_self=True) -> Tensor"""
     if any(is_zero(s) for s in [*self.shape, *index.shape]):
         return self
-    places = _places(self, dim, index)
-    return _reduced(self, places, _covered(src, index), reduce, include_self)
+    if not self.device.is_cpu():
+        places = _places(self, dim, index)
+        return _reduced(self, places, _covered(src, index), reduce, include_self)
+    if reduce != "mean":
+        return _combine_elements(self, dim, index, src, reduce, include_self)
+    total = _combine_elements(self, dim, index, src, "sum", include_self)
+    ones = full(1, DType.int64, index.shape, self.device)
+    start = full(1, DType.int64, self.shape, self.device)
+    return _mean(total, _combine_elements(start, dim, index, ones, "sum", include_self))
 
 
-@map_to(aten.index_reduce.default, kernels="base")
+def _mean(total: TensorValue, count: TensorValue) -> TensorValue:
+    count = ops.cast(count, total.dtype)
+    return ops.div(total, count) if total.dtype.is_float() else ops.floor_div(total, count)
+
+
+@map_to(aten.index_reduce.default, kernels=LIBRARIES)
 def index_reduce(
     self: TensorValue,
     dim: int,
@@ -216,6 +296,19 @@ def index_reduce(
     if any(is_zero(s) for s in [*self.shape, *index.shape]):
         return self
     dim = axis(dim, self.rank)
+    if self.device.is_cpu():
+        n = self.shape[dim] if self.rank else 1
+        outer, inner = product(self.shape[:dim]), product(self.shape[dim + 1 :])
+        count = product(index.shape)
+        rows = ops.reshape(self, [outer, n, inner])
+        places, values = ops.reshape(index, [count]), ops.reshape(source, [outer, count, inner])
+        how = "sum" if reduce == "mean" else reduce
+        found = combine_rows(rows, places, values, how, include_self=include_self)
+        if reduce == "mean":
+            ones = [full(1, DType.int64, [1, size, 1], self.device) for size in (n, count)]
+            uses = combine_rows(ones[0], places, ones[1], "sum", include_self=include_self)
+            found = _mean(found, ops.broadcast_to(uses, found.shape))
+        return ops.reshape(found, self.shape)
     if source.rank:
         index = ops.broadcast_to(
             along(ops.reshape(index, [product(index.shape)]), dim, source.rank), source.shape
@@ -236,8 +329,7 @@ def _reduced(
     ones = full(1, DType.int64, places.shape, self.device)
     start = full(int(include_self), DType.int64, self.shape, self.device)
     count = ops.max(combine(start, places, ones, "sum"), constant(1, DType.int64, self.device))
-    count = ops.cast(count, self.dtype)
-    return ops.div(total, count) if self.dtype.is_float() else ops.floor_div(total, count)
+    return _mean(total, count)
 
 
 def _neutral(how: str, dtype: DType) -> int | float | bool:
@@ -251,7 +343,7 @@ def _neutral(how: str, dtype: DType) -> int | float | bool:
     return limits.max if how == "amin" else limits.min
 
 
-@map_to(aten.put.default, kernels="base")
+@map_to(aten.put.default, kernels=LIBRARIES)
 def put(
     self: TensorValue, index: TensorValue, source: TensorValue, accumulate: bool = False
 ) -> TensorValue:
@@ -263,7 +355,11 @@ def put(
     return combine(self, places, source, "sum" if accumulate else "write")
 
 
-@map_to(aten.masked_scatter.default, native16=True)
+def _bool_mask(mask: torch.Tensor) -> Refusal | None:
+    return None if mask.dtype == torch.bool else Refusal("the mask must be of dtype bool")
+
+
+@map_to(aten.masked_scatter.default, native16=True, supports=_bool_mask)
 def masked_scatter(self: TensorValue, mask: TensorValue, source: TensorValue) -> TensorValue:
     """masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
 

@@ -12,6 +12,8 @@ from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.graph.shapes import hint
+from torch_max_backend.ops.common.data_sizes import fresh_size, on_cpu, true_at
 from torch_max_backend.ops.common.positions import (
     Size,
     along,
@@ -22,29 +24,64 @@ from torch_max_backend.ops.common.positions import (
     moved_to_front,
     product,
     spread,
+    static,
     take_rows,
 )
 from torch_max_backend.ops.common.promotion import full, to_dtype
-from torch_max_backend.ops.gather_scatter import combine, strides, times
+from torch_max_backend.ops.gather_scatter import (
+    LIBRARIES,
+    combine,
+    combine_rows,
+    strides,
+    times,
+)
 
 aten = torch.ops.aten
 
 
-def _no_masks(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Refusal | None:
+_MASKS = (DType.bool, DType.uint8)
+
+
+def _masks_on_cpu(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Refusal | None:
     if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
-        return Refusal("a mask as index makes the result's size depend on data")
+        return on_cpu(self)
     return None
 
 
+def _unmasked(indices: list[TensorValue | None], size: Size | None) -> list[TensorValue | None]:
+    """The indices with one for each dim of a mask in place of the mask.
+
+    Args:
+        indices: As torch takes them.
+        size: How many elements the masks pick, as far as torch tells.
+    """
+    found: list[TensorValue | None] = []
+    for index in indices:
+        if index is None or index.dtype not in _MASKS:
+            found.append(index)
+            continue
+        assert size is not None
+        places = true_at(index, size)
+        columns = [places[:, i : i + 1] for i in range(index.rank)]
+        found += [ops.reshape(column, [size]) for column in columns]
+    return found
+
+
 @map_to(
-    aten.index.Tensor, aten._unsafe_index.Tensor, supports=_no_masks, native16=True, kernels="base"
+    aten.index.Tensor,
+    aten._unsafe_index.Tensor,
+    supports=_masks_on_cpu,
+    native16=True,
+    kernels="base",
+    sizes_from_data=True,
 )
 def index(self: TensorValue, indices: list[TensorValue | None]) -> TensorValue:
     """index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"""
-    dims = [i for i, index in enumerate(indices) if index is not None]
-    given = [index for index in indices if index is not None]
     if any(is_zero(s) for s in expected().shape):
         return full(0, self.dtype, expected().shape, self.device)
+    indices = _unmasked(indices, _picked(indices))
+    dims = [i for i, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
     if len(dims) == 1:
         return take_rows(self, given[0], dims[0], wrap=True)
     sizes = [self.shape[d] for d in dims]
@@ -57,6 +94,18 @@ def index(self: TensorValue, indices: list[TensorValue | None]) -> TensorValue:
     return take_rows(ops.reshape(value, merged), positions, at, wrap=True)
 
 
+def _picked(indices: list[TensorValue | None]) -> Size | None:
+    """The size of the dim of the result that counts what masks pick."""
+    places = [i for i, index in enumerate(indices) if index is not None]
+    given = [indices[i] for i in places]
+    if not any(index.dtype in _MASKS for index in given):
+        return None
+    # Beside masks, other indices have one dim or none, or are broadcast with it.
+    adjacent = places == list(range(places[0], places[-1] + 1))
+    rank = max(1 if index.dtype in _MASKS else index.rank for index in given)
+    return expected().shape[(places[0] if adjacent else 0) + rank - 1]
+
+
 def _assignable(
     self: torch.Tensor,
     indices: list[torch.Tensor | None],
@@ -66,12 +115,11 @@ def _assignable(
     given = [i for i in indices if i is not None]
     if not any(i.dtype in (torch.bool, torch.uint8) for i in given):
         return None
-    if len(given) > 1:
-        return Refusal("a mask beside other index tensors makes sizes depend on data")
-    chosen = _mask_axis(self.dim(), indices.index(given[0]), given[0].dim(), values.dim())
-    if chosen is not None and values.shape[chosen] != 1:
-        return Refusal("how many values go to a mask depends on data; assign a single one")
-    return None
+    if len(given) == 1:
+        chosen = _mask_axis(self.dim(), indices.index(given[0]), given[0].dim(), values.dim())
+        if chosen is None or hint(values.shape[chosen]) == 1:
+            return None
+    return on_cpu(self)
 
 
 def _mask_axis(rank: int, dim: int, mask_rank: int, values_rank: int) -> int | None:
@@ -81,7 +129,10 @@ def _mask_axis(rank: int, dim: int, mask_rank: int, values_rank: int) -> int | N
 
 
 @map_to(
-    aten.index_put.default, aten._unsafe_index_put.default, supports=_assignable, kernels="base"
+    aten.index_put.default,
+    aten._unsafe_index_put.default,
+    supports=_assignable,
+    kernels=LIBRARIES,
 )
 def index_put(
     self: TensorValue,
@@ -94,31 +145,51 @@ def index_put(
     given = [index for index in indices if index is not None]
     if any(is_zero(s) for s in self.shape):
         return self
-    if given and given[0].dtype in (DType.bool, DType.uint8):
-        return _masked(self, to_dtype(given[0], DType.bool), dims[0], values, accumulate)
-    chosen = broadcast_shape(*[index.shape for index in given])
-    if any(is_zero(s) for s in chosen):
+    if any(index.dtype in _MASKS for index in given):
+        mask = given[0]
+        chosen = _mask_axis(self.rank, dims[0], mask.rank, values.rank)
+        single = chosen is None or static(values.shape[chosen]) == 1
+        if len(given) == 1 and single:
+            return _masked(self, to_dtype(mask, DType.bool), dims[0], values, accumulate)
+        alone = len(given) == 1 and chosen is not None
+        indices = _unmasked(indices, values.shape[chosen] if alone else fresh_size())
+        dims = [i for i, index in enumerate(indices) if index is not None]
+        given = [index for index in indices if index is not None]
+    chosen_shape = broadcast_shape(*[index.shape for index in given])
+    if any(is_zero(s) for s in chosen_shape):
         return self
     adjacent = dims == list(range(dims[0], dims[-1] + 1))
     at = dims[0] if adjacent else 0
     sizes = list(self.shape)
     indexed = [sizes[d] for d in dims]
     rest = [d for d in range(self.rank) if d not in dims]
-    shape = [*(sizes[d] for d in rest[:at]), *chosen, *(sizes[d] for d in rest[at:])]
+    shape = [*(sizes[d] for d in rest[:at]), *chosen_shape, *(sizes[d] for d in rest[at:])]
     values = spread(values, shape)
-    if at == 0 and dims[-1] == len(dims) - 1 and not (accumulate and self.dtype == DType.bool):
-        rows = ops.reshape(self, [product(indexed), *sizes[len(dims) :]])
-        count = product(chosen)
-        places = ops.reshape(joint_positions(given, indexed, strides(indexed)), [count, 1])
-        write = ops.scatter_nd_add if accumulate else ops.scatter_nd
-        written = write(rows, ops.reshape(values, [count, *sizes[len(dims) :]]), places)
-        return ops.reshape(written, sizes)
+    if self.device.is_cpu():
+        front = self if adjacent else moved_to_front(self, dims)
+        outer, inner = product(front.shape[:at]), product(front.shape[at + len(dims) :])
+        count = product(chosen_shape)
+        # One index is checked by the kernel.
+        single = given[0] if len(given) == 1 else None
+        places = joint_positions(given, indexed, strides(indexed)) if single is None else single
+        rows = combine_rows(
+            ops.reshape(front, [outer, product(indexed), inner]),
+            ops.reshape(places, [count]),
+            ops.reshape(values, [outer, count, inner]),
+            "sum" if accumulate else "write",
+            wrap=True,
+        )
+        written = ops.reshape(rows, front.shape)
+        if adjacent:
+            return written
+        order = [*dims, *rest]
+        return ops.permute(written, [order.index(d) for d in range(self.rank)])
     steps = strides(sizes)
     places = joint_positions(given, indexed, [steps[d] for d in dims])
-    places = ops.reshape(places, [1] * at + chosen + [1] * (len(rest) - at))
+    places = ops.reshape(places, [1] * at + chosen_shape + [1] * (len(rest) - at))
     for i, d in enumerate(rest):
         offsets = times(iota(sizes[d], self.device), steps[d])
-        places = places + along(offsets, i if i < at else i + len(chosen), len(shape))
+        places = places + along(offsets, i if i < at else i + len(chosen_shape), len(shape))
     return combine(self, places, values, "sum" if accumulate else "write")
 
 

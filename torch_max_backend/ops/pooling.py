@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import torch
 from max.dtype import DType
-from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
+from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common import reduce
+from torch_max_backend.ops.common.images import Sizes, lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
 
 aten = torch.ops.aten
-
-Sizes = Sequence[int | Dim]
 
 
 def _max_pool(
@@ -31,19 +30,20 @@ def _max_pool(
     shape = expected(0).shape
     if reduce.is_empty(shape):
         return full(0, x.dtype, shape, x.device), full(0, DType.int64, shape, x.device)
-    out = _lifted(shape, spatial)
-    settings = [*_three(kernel, 1), *_three(stride, 1), *_three(padding, 0), *_three(dilation, 1)]
+    out = lifted(shape, spatial)
+    settings = [*three(kernel, 1), *three(stride, 1), *three(padding, 0), *three(dilation, 1)]
     values, indices = ops.custom(
         "tmb_max_pool",
         x.device,
-        [ops.reshape(x, _lifted(x.shape, spatial)), *_numbers(settings)],
+        [ops.reshape(x, lifted(x.shape, spatial)), *numbers(settings)],
         [TensorType(x.dtype, out, x.device), TensorType(DType.int64, out, x.device)],
         {"adaptive": adaptive},
     )
     return ops.reshape(values.tensor, shape), ops.reshape(indices.tensor, shape)
 
 
-def _avg_pool(
+def averaging(
+    kernel_name: str,
     x: TensorValue,
     spatial: int,
     *,
@@ -54,38 +54,28 @@ def _avg_pool(
     count_padding: bool = False,
     divisor: int | None = None,
 ) -> TensorValue:
+    """A pooling by means, or the way back from one: "tmb_avg_pool" or "tmb_avg_pool_backward"."""
     shape = expected().shape
-    if reduce.is_empty(shape):
+    if reduce.is_empty(shape) or reduce.is_empty(x.shape):
         return full(0, x.dtype, shape, x.device)
     kernel = kernel or [1] * spatial
     settings = [
-        *_three(per_dimension(kernel, spatial), 1),
-        *_three(per_dimension(stride or kernel, spatial), 1),
-        *_three(per_dimension(padding or [0], spatial), 0),
+        *three(per_dimension(kernel, spatial), 1),
+        *three(per_dimension(stride or kernel, spatial), 1),
+        *three(per_dimension(padding or [0], spatial), 0),
         divisor or 0,
     ]
     (result,) = ops.custom(
-        "tmb_avg_pool",
+        kernel_name,
         x.device,
-        [ops.reshape(x, _lifted(x.shape, spatial)), *_numbers(settings)],
-        [TensorType(x.dtype, _lifted(shape, spatial), x.device)],
+        [ops.reshape(x, lifted(x.shape, spatial)), *numbers(settings)],
+        [TensorType(x.dtype, lifted(shape, spatial), x.device)],
         {"adaptive": adaptive, "count_padding": count_padding},
     )
     return ops.reshape(result.tensor, shape)
 
 
-def _three(values: Sequence[int], fill: int) -> list[int]:
-    return [*[fill] * (3 - len(values)), *values]
-
-
-def _lifted(shape: Sizes, spatial: int) -> list[int | Dim]:
-    """``[batch, channels, depth, height, width]`` of a shape with 1 to 3 spatial dimensions."""
-    lead = list(shape[: len(shape) - spatial])
-    return [*[1] * (2 - len(lead)), *lead, *[1] * (3 - spatial), *shape[len(lead) :]]
-
-
-def _numbers(values: Sequence[int]) -> list[TensorValue]:
-    return [ops.constant(v, DType.int64, DeviceRef.CPU()) for v in values]
+_avg_pool = partial(averaging, "tmb_avg_pool")
 
 
 @map_to(aten.max_pool2d_with_indices.default, kernels="base")
@@ -99,8 +89,10 @@ def max_pool2d(
 ) -> tuple[TensorValue, TensorValue]:
     """max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[],
     int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
-    each = [per_dimension(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation)]
-    return _max_pool(self, 2, False, *each)
+    settings = [
+        per_dimension(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation)
+    ]
+    return _max_pool(self, 2, False, *settings)
 
 
 @map_to(aten.max_pool3d_with_indices.default, kernels="base")
@@ -114,8 +106,10 @@ def max_pool3d(
 ) -> tuple[TensorValue, TensorValue]:
     """max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[],
     int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
-    each = [per_dimension(v, 3) for v in (kernel_size, stride or kernel_size, padding, dilation)]
-    return _max_pool(self, 3, False, *each)
+    settings = [
+        per_dimension(v, 3) for v in (kernel_size, stride or kernel_size, padding, dilation)
+    ]
+    return _max_pool(self, 3, False, *settings)
 
 
 @map_to(aten.adaptive_max_pool2d.default, kernels="base")

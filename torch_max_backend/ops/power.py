@@ -10,43 +10,54 @@ from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
-from torch_max_backend.ops.common import numerics
+from torch_max_backend.ops.common import elementary
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import Number, Operand, broadcast, operands, opmath
 
 aten = torch.ops.aten
 
-# Up to here an integer power of floats is a chain of products: as accurate, and much faster.
-_LARGEST_CHAIN = 8
+# Up to here an integer power of floats is a chain of products: as exact, and fused.
+_LARGEST_CHAIN = 4
 
 
-@map_to(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+@map_to(aten.pow.Tensor_Tensor, aten.pow.Scalar, kernels=elementary.KERNELS)
 def pow_tensor(self: Operand, exponent: Operand) -> TensorValue:
     """pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"""
-    base, power = operands(opmath(expected().dtype), self, exponent)
-    if not base.dtype.is_float():
-        return _integer_power(base, power)
-    return _float_power(base, power)
+    dtype = opmath(expected().dtype)
+    if dtype.is_float():
+        return elementary.binary("pow", dtype, self, exponent)
+    return _integer_power(*operands(dtype, self, exponent))
 
 
-@map_to(aten.pow.Tensor_Scalar)
+def _is_simple(exponent: object) -> bool:
+    """Whether floats to this power are products or roots."""
+    if isinstance(exponent, (int, float)):
+        return exponent in (0.5, -0.5) or (
+            exponent == _whole(exponent) and abs(exponent) <= _LARGEST_CHAIN
+        )
+    return False
+
+
+def _kernels(exponent: object) -> str | None:
+    return None if _is_simple(exponent) else elementary.KERNELS
+
+
+@map_to(aten.pow.Tensor_Scalar, kernels=_kernels)
 def pow_scalar(self: Operand, exponent: Operand) -> TensorValue:
     """pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor"""
     (base,) = operands(opmath(expected().dtype), self)
     if isinstance(exponent, TensorValue):
         return pow_tensor(self, exponent)
-    if exponent == _whole(exponent) and (
-        abs(exponent) <= _LARGEST_CHAIN or not base.dtype.is_float()
-    ):
-        if exponent < 0:
-            # The reciprocal first: small bases would vanish in the power.
-            base = ops.div(number(1, base), base)
-        return _chain(base, abs(int(exponent)))
+    if base.dtype.is_float() and not _is_simple(exponent):
+        return elementary.binary("pow", base.dtype, base, exponent)
     if exponent == 0.5:
         return ops.sqrt(base)
     if exponent == -0.5:
         return ops.rsqrt(base)
-    return _float_power(base, number(exponent, base))
+    if exponent < 0:
+        # The reciprocal first: small bases would vanish in the power.
+        base = ops.div(number(1, base), base)
+    return _chain(base, abs(int(exponent)))
 
 
 def _whole(value: Number) -> int | None:
@@ -63,28 +74,6 @@ def _chain(x: TensorValue, n: int) -> TensorValue:
         if n:
             x = ops.mul(x, x)
     return broadcast(number(1, x), x.shape) if result is None else result
-
-
-def _float_power(base: TensorValue, power: TensorValue) -> TensorValue:
-    """C's ``pow``. MAX's own is off by a hundred units in the last place and knows few of the
-    special cases, so the magnitude is exp(y log |x|) in float64."""
-    zero, one = number(0, base), number(1, base)
-    magnitude = ops.abs(base)
-    exponent = ops.cast(power, DType.float64)
-    result = numerics.exp(ops.mul(exponent, ops.log(ops.cast(magnitude, DType.float64))))
-    result = ops.cast(result, base.dtype)
-    result = ops.where(ops.equal(magnitude, one), one, result)
-    whole = ops.equal(ops.trunc(power), power)
-    half = ops.mul(power, number(0.5, power))
-    odd = ops.logical_and(whole, numerics.not_equal(ops.trunc(half), half))
-    flipped = ops.logical_and(odd, numerics.negative(base))
-    result = ops.where(flipped, ops.negate(result), result)
-    finite_negative = ops.logical_and(
-        ops.greater(zero, base), ops.greater(base, number(-math.inf, base))
-    )
-    undefined = ops.logical_and(finite_negative, ops.logical_not(whole))
-    result = ops.where(undefined, number(math.nan, base), result)
-    return ops.where(ops.equal(power, zero), one, result)
 
 
 def _integer_power(base: TensorValue, power: TensorValue) -> TensorValue:

@@ -22,37 +22,37 @@ def _reduced(value: TensorValue, dims: int | Sequence[int] | None, reducer: redu
     return ops.reshape(result, expected().shape)
 
 
-@map_to(aten.sum.dim_IntList)
+@map_to(aten.sum.dim_IntList, kernels="base")
 def sum_(
     self: TensorValue, dim: list[int] | None, keepdim: bool, *, dtype: DType | None = None
 ) -> TensorValue:
     """sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None)
     -> Tensor"""
-    return _reduced(to_dtype(self, working_dtype()), dim, ops.sum)
+    return _reduced(to_dtype(self, working_dtype()), dim, reduce.added)
 
 
-@map_to(aten.mean.default)
+@map_to(aten.mean.default, kernels="base")
 def mean(self: TensorValue, *, dtype: DType | None = None) -> TensorValue:
     """mean(Tensor self, *, ScalarType? dtype=None) -> Tensor"""
-    return _reduced(to_dtype(self, working_dtype()), None, ops.mean)
+    return _reduced(to_dtype(self, working_dtype()), None, reduce.averaged)
 
 
-@map_to(aten.mean.dim)
+@map_to(aten.mean.dim, kernels="base")
 def mean_dim(
     self: TensorValue, dim: list[int] | None, keepdim: bool, *, dtype: DType | None = None
 ) -> TensorValue:
     """mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None)
     -> Tensor"""
-    return _reduced(to_dtype(self, working_dtype()), dim, ops.mean)
+    return _reduced(to_dtype(self, working_dtype()), dim, reduce.averaged)
 
 
-@map_to(aten.prod.default)
+@map_to(aten.prod.default, kernels="base")
 def prod(self: TensorValue, *, dtype: DType | None = None) -> TensorValue:
     """prod(Tensor self, *, ScalarType? dtype=None) -> Tensor"""
     return _prod(self, None)
 
 
-@map_to(aten.prod.dim_int)
+@map_to(aten.prod.dim_int, kernels="base")
 def prod_dim(
     self: TensorValue, dim: int, keepdim: bool, *, dtype: DType | None = None
 ) -> TensorValue:
@@ -65,7 +65,7 @@ def _prod(self: TensorValue, dim: int | None) -> TensorValue:
     dtype = working_dtype()
     if dtype == DType.bool:
         return _reduced(to_dtype(self, dtype), dim, reduce.least)
-    return _reduced(to_dtype(self, dtype), dim, ops.prod)
+    return _reduced(to_dtype(self, dtype), dim, reduce.multiplied)
 
 
 def _extreme(reducer: reduce.Reducer) -> Callable[..., TensorValue]:
@@ -111,25 +111,25 @@ for _name, _reducer, _finder in (
     ("max", reduce.greatest, reduce.greatest_at),
     ("min", reduce.least, reduce.least_at),
 ):
-    map_to(getattr(aten, f"a{_name}").default)(_extreme(_reducer))
-    map_to(getattr(aten, _name).default)(_extreme_of_all(_reducer))
-    map_to(getattr(aten, _name).dim)(_extreme_and_position(_reducer, _finder))
-    map_to(getattr(aten, f"arg{_name}").default)(_position(_finder))
+    map_to(getattr(aten, f"a{_name}").default, kernels="base")(_extreme(_reducer))
+    map_to(getattr(aten, _name).default, kernels="base")(_extreme_of_all(_reducer))
+    map_to(getattr(aten, _name).dim, kernels="base")(_extreme_and_position(_reducer, _finder))
+    map_to(getattr(aten, f"arg{_name}").default, kernels="base")(_position(_finder))
 
 
-@map_to(aten.any.default)
+@map_to(aten.any.default, kernels="base")
 def any_(self: TensorValue) -> TensorValue:
     """any(Tensor self) -> Tensor"""
     return _any(self, None)
 
 
-@map_to(aten.any.dim)
+@map_to(aten.any.dim, kernels="base")
 def any_dim(self: TensorValue, dim: int, keepdim: bool) -> TensorValue:
     """any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor"""
     return _any(self, dim)
 
 
-@map_to(aten.any.dims)
+@map_to(aten.any.dims, kernels="base")
 def any_dims(self: TensorValue, dim: list[int] | None, keepdim: bool) -> TensorValue:
     """any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor"""
     if dim is not None and len(dim) == 0:
@@ -140,12 +140,12 @@ def any_dims(self: TensorValue, dim: list[int] | None, keepdim: bool) -> TensorV
 
 def _any(self: TensorValue, dim: int | list[int] | None) -> TensorValue:
     truth = to_dtype(to_dtype(self, DType.bool), DType.uint8)
-    found = _reduced(truth, dim, lambda value, axis: ops.max(value, axis=axis))
+    found = _reduced(truth, dim, reduce.greatest)
     # torch answers uint8 for uint8.
     return to_dtype(found, expected().dtype)
 
 
-@map_to(aten.var.correction)
+@map_to(aten.var.correction, kernels="base")
 def var(
     self: TensorValue,
     dim: list[int] | None,
@@ -158,7 +158,7 @@ def var(
     return ops.reshape(_variance(self, dim, correction)[0], expected().shape)
 
 
-@map_to(aten.var_mean.correction)
+@map_to(aten.var_mean.correction, kernels="base")
 def var_mean(
     self: TensorValue,
     dim: list[int] | None,

@@ -11,19 +11,20 @@ from max.graph import TensorValue, ops
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.positions import product
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 
 aten = torch.ops.aten
 
 
-@map_to(aten._softmax.default)
+@map_to(aten._softmax.default, kernels="base")
 def softmax(self: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     """_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"""
     return _along(self, dim, softmax_rows)
 
 
-@map_to(aten._log_softmax.default)
+@map_to(aten._log_softmax.default, kernels="base")
 def log_softmax(self: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     """_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"""
     return _along(self, dim, log_softmax_rows)
@@ -39,6 +40,8 @@ def softmax_rows(x: TensorValue, dim: int, *, blind: bool = False) -> TensorValu
         dim: The dimension.
         blind: Whether a row of -inf gives zeros (as in attention) instead of NaN.
     """
+    if x.device.is_cpu():
+        return _by_kernel(x, dim, logarithm=False, blind=blind)
     zero, one, infinity, nan = (constant(v, x.dtype, x.device) for v in (0, 1, math.inf, math.nan))
     # One sum tells both: NaN if the row is spoiled, 0 if it is all -inf.
     seen = ops.where(ops.greater(infinity, x), one, nan)
@@ -56,10 +59,21 @@ def softmax_rows(x: TensorValue, dim: int, *, blind: bool = False) -> TensorValu
 
 def log_softmax_rows(x: TensorValue, dim: int) -> TensorValue:
     """The logarithm of softmax along one dimension, NaN where torch's is."""
+    if x.device.is_cpu():
+        return _by_kernel(x, dim, logarithm=True)
     shifted = x - ops.max(x, axis=dim)
     # MAX's exp(NaN) is inf, which would give -inf instead of NaN.
     powers = ops.where(ops.is_nan(shifted), shifted, ops.exp(shifted))
     return shifted - ops.log(ops.sum(powers, dim))
+
+
+def _by_kernel(x: TensorValue, dim: int, *, logarithm: bool, blind: bool = False) -> TensorValue:
+    dim = axis(dim, x.rank)
+    outer, inner = product(x.shape[:dim]), product(x.shape[dim + 1 :])
+    lines = ops.reshape(x, [outer, x.shape[dim], inner])
+    settings = {"logarithm": logarithm, "blind": blind}
+    result = ops.custom("tmb_softmax", x.device, [lines], [lines.type], settings)
+    return ops.reshape(result[0].tensor, x.shape)
 
 
 def _along(

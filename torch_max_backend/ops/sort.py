@@ -10,18 +10,20 @@ from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.dtypes import torch_dtype
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.positions import product, scalar
 from torch_max_backend.ops.common.promotion import full, to_dtype
-from torch_max_backend.ops.common.reduce import greatest_at, is_empty
+from torch_max_backend.ops.common.reduce import is_empty
 
 aten = torch.ops.aten
 
-# Up to this many, selection keeps a sorted list; beyond, sorting all is never much worse.
+# Up to this many, selection keeps a sorted list and needs no memory of its own.
 _FEW = 64
 
 
-def _sorted(x: TensorValue, dim: int, descending: bool) -> tuple[TensorValue, TensorValue]:
+def sorted_lines(x: TensorValue, dim: int, descending: bool) -> tuple[TensorValue, TensorValue]:
     """Values in order along a dimension, and where they stood; stable, NaN is the greatest."""
     if x.rank == 0 or is_empty(x.shape):
         return x, full(0, DType.int64, x.shape, x.device)
@@ -47,22 +49,22 @@ def _back(rows: TensorValue, at: int) -> TensorValue:
     return rows if at == rows.rank - 1 else ops.transpose(rows, at, -1)
 
 
-@map_to(aten.sort.default, kernels="base")
+@map_to(aten.sort.default, kernels="sorting")
 def sort(self: TensorValue, dim: int, descending: bool) -> tuple[TensorValue, TensorValue]:
     """sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"""
-    return _sorted(self, dim, descending)
+    return sorted_lines(self, dim, descending)
 
 
-@map_to(aten.sort.stable, kernels="base")
+@map_to(aten.sort.stable, kernels="sorting")
 def sort_stable(
     self: TensorValue, *, stable: bool | None, dim: int = -1, descending: bool = False
 ) -> tuple[TensorValue, TensorValue]:
     """sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False)
     -> (Tensor values, Tensor indices)"""
-    return _sorted(self, dim, descending)
+    return sorted_lines(self, dim, descending)
 
 
-@map_to(aten.topk.default, kernels="base")
+@map_to(aten.topk.default, kernels="sorting")
 def topk(
     self: TensorValue, k: int | Dim, dim: int, largest: bool, sorted: bool
 ) -> tuple[TensorValue, TensorValue]:
@@ -73,16 +75,17 @@ def topk(
         whole = self.rank == 0 and not is_empty(shape)
         values = ops.reshape(self, shape) if whole else full(0, self.dtype, shape, self.device)
         return values, full(0, DType.int64, shape, self.device)
-    if not isinstance(k, int) or k > _FEW:
+    many = not isinstance(k, int) or k > _FEW
+    if many and not self.device.is_cpu():
         at = axis(dim, self.rank)
-        values, indices = _sorted(self, dim, largest)
+        values, indices = sorted_lines(self, dim, largest)
         cut = [slice(None)] * self.rank
         cut[at] = (slice(0, k), Dim(k))
         return ops.slice_tensor(values, cut), ops.slice_tensor(indices, cut)
     rows, at = _last(self, dim)
     few = [*rows.shape[:-1], k]
     values, indices = ops.custom(
-        "tmb_topk",
+        "tmb_select" if many else "tmb_topk",
         rows.device,
         [rows],
         [TensorType(rows.dtype, few, rows.device), TensorType(DType.int64, few, rows.device)],
@@ -91,61 +94,105 @@ def topk(
     return _back(values.tensor, at), _back(indices.tensor, at)
 
 
-@map_to(aten.kthvalue.default, kernels="base")
+def _statistic(
+    x: TensorValue, dim: int, kind: str, k: int | Dim = 1
+) -> tuple[TensorValue, TensorValue]:
+    """The value of a rank along a dimension and where it stands, of the node's expected shape."""
+    shape = expected(0).shape
+    if is_empty(shape):
+        return full(0, x.dtype, shape, x.device), full(0, DType.int64, shape, x.device)
+    if x.rank == 0:
+        return ops.reshape(x, shape), full(0, DType.int64, shape, x.device)
+    at = axis(dim, x.rank)
+    wide = to_dtype(x, DType.uint8) if x.dtype == DType.bool else x
+    lines = ops.reshape(wide, [product(x.shape[:at]), x.shape[at], product(x.shape[at + 1 :])])
+    small = [lines.shape[0], 1, lines.shape[2]]
+    values, indices = ops.custom(
+        "tmb_order_statistic",
+        x.device,
+        [lines, scalar(Dim(k) - 1)],
+        [TensorType(d, small, x.device) for d in (lines.dtype, DType.int64)],
+        {"kind": kind},
+    )
+    return (
+        ops.reshape(to_dtype(values.tensor, x.dtype), shape),
+        ops.reshape(indices.tensor, shape),
+    )
+
+
+@map_to(aten.kthvalue.default, kernels="sorting")
 def kthvalue(
     self: TensorValue, k: int | Dim, dim: int, keepdim: bool
 ) -> tuple[TensorValue, TensorValue]:
     """kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False)
     -> (Tensor values, Tensor indices)"""
-    shape = expected(0).shape
-    if self.rank == 0 or is_empty(shape):
-        return ops.reshape(self, shape), full(0, DType.int64, shape, self.device)
-    values, indices = _sorted(self, dim, descending=False)
-    at = axis(dim, self.rank)
-    return (
-        ops.reshape(_one(values, Dim(k) - 1, at), shape),
-        ops.reshape(_one(indices, Dim(k) - 1, at), shape),
-    )
+    return _statistic(self, dim, "kth", k)
 
 
-@map_to(aten.median.dim, kernels="base")
+@map_to(aten.median.dim, kernels="sorting")
 def median_dim(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, TensorValue]:
     """median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)"""
-    shape = expected(0).shape
-    if self.rank == 0 or is_empty(shape):
-        return ops.reshape(self, shape), full(0, DType.int64, shape, self.device)
-    values, indices = _median(self, axis(dim, self.rank))
-    return ops.reshape(values, shape), ops.reshape(indices, shape)
+    return _statistic(self, dim, "median")
 
 
-@map_to(aten.median.default, kernels="base")
+@map_to(aten.nanmedian.dim, kernels="sorting")
+def nanmedian_dim(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, TensorValue]:
+    """nanmedian.dim(Tensor self, int dim, bool keepdim=False)
+    -> (Tensor values, Tensor indices)"""
+    return _statistic(self, dim, "nanmedian")
+
+
+@map_to(aten.median.default, kernels="sorting")
 def median(self: TensorValue) -> TensorValue:
     """median(Tensor self) -> Tensor"""
+    return _of_all(self, "median")
+
+
+@map_to(aten.nanmedian.default, kernels="sorting")
+def nanmedian(self: TensorValue) -> TensorValue:
+    """nanmedian(Tensor self) -> Tensor"""
+    return _of_all(self, "nanmedian")
+
+
+def _of_all(x: TensorValue, kind: str) -> TensorValue:
+    if is_empty(x.shape):
+        # torch: NaN, and the least integer.
+        return full(_nothing(x.dtype), x.dtype, [], x.device)
+    if x.rank == 0:
+        return x
+    return _statistic(ops.reshape(x, [product(x.shape)]), 0, kind)[0]
+
+
+def _nothing(dtype: DType) -> float | int:
+    if dtype.is_float():
+        return float("nan")
+    return torch.tensor([], dtype=torch_dtype(dtype)).median().item()
+
+
+@map_to(aten.mode.default, kernels="sorting")
+def mode(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, TensorValue]:
+    """mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    The least of the most frequent values, and the last place where it stands.
+    """
+    shape = expected(0).shape
+    if is_empty(shape):
+        return full(0, self.dtype, shape, self.device), full(0, DType.int64, shape, self.device)
     if self.rank == 0:
-        return self
-    if is_empty(self.shape):
-        return full(float("nan"), self.dtype, [], self.device)
-    values, _ = _median(ops.flatten(self), 0)
-    return ops.reshape(values, [])
-
-
-def _median(x: TensorValue, at: int) -> tuple[TensorValue, TensorValue]:
-    """The lower median along a dimension, which keeps size 1; the first NaN if there is one."""
-    values, indices = _sorted(x, at, descending=False)
-    middle = (x.shape[at] - 1) // 2
-    value, index = _one(values, middle, at), _one(indices, middle, at)
-    if not x.dtype.is_float():
-        return value, index
-    most = _one(values, x.shape[at] - 1, at)
-    spoiled = ops.is_nan(most)
-    return ops.where(spoiled, most, value), ops.where(spoiled, greatest_at(x, at), index)
-
-
-def _one(x: TensorValue, position: int | Dim, at: int) -> TensorValue:
-    """The slice of size 1 at a position that may be symbolic."""
-    where = Dim(position)
-    if type(where).__name__ == "StaticDim":
-        cut = [slice(None)] * x.rank
-        cut[at] = slice(int(where), int(where) + 1)
-        return x[tuple(cut)]
-    return ops.gather(x, ops.shape_to_tensor([where]).to(x.device), at)
+        return ops.reshape(self, shape), full(0, DType.int64, shape, self.device)
+    at = axis(dim, self.rank)
+    values, indices = sorted_lines(
+        to_dtype(self, DType.uint8) if self.dtype == DType.bool else self, at, descending=False
+    )
+    values, indices = _last(values, at)[0], _last(indices, at)[0]
+    small = [*values.shape[:-1], 1]
+    value, index = ops.custom(
+        "tmb_mode",
+        self.device,
+        [values, indices],
+        [TensorType(d, small, self.device) for d in (values.dtype, DType.int64)],
+    )
+    return (
+        ops.reshape(to_dtype(_back(value.tensor, at), self.dtype), shape),
+        ops.reshape(_back(index.tensor, at), shape),
+    )

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torch_max_backend.bank.provider import routine
-from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError
+from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
 from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.shapes import evaluator
 from torch_max_backend.graph.signature import Signature
 from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
+from torch_max_backend.runtime.seeds import draw
 
 if TYPE_CHECKING:
     from max.driver import Buffer
     from max.engine import Model
 
+# What kernels of linear algebra raise.
+_LINALG = re.compile(r"LinAlgError<(.*?)>", re.DOTALL)
 _SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
 
 
@@ -49,10 +53,21 @@ class Executable:
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
         self._output_scalars_from = len(texts)
-        texts += [o.source for o in signature.outputs if o.kind == "scalar"]
+        numbers_out = [o.source for o in signature.outputs if o.kind == "scalar"]
+        # What depends on data is known only after a run.
+        self._data_sources = list(signature.data_symbols.values())
+        self._evaluate_after: Callable[..., list[Any]] | None = None
+        if self._data_sources or signature.checks:
+            conditions = [text for text, _ in signature.checks]
+            after = [*names, *signature.data_symbols]
+            self._evaluate_after = _evaluator_or_none(numbers_out + conditions, after)
+        else:
+            texts += numbers_out
         self._evaluate = _evaluator_or_none(texts, names)
-        wanted = bool(texts) or any(o.sizes or o.strides for o in signature.layouts)
+        wanted = bool(texts or self._evaluate_after)
+        wanted = wanted or any(o.sizes or o.strides for o in signature.layouts)
         self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
+        names += signature.data_symbols
         self._layouts = [_Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = any(rebuild is not None for rebuild in self._layouts)
         self._slots: list[_Slot] = []
@@ -64,6 +79,8 @@ class Executable:
                 self._slots.append(_Fixed(constants[item.source]))
             elif item.kind == "address":
                 self._slots.append(_Fixed(torch.tensor(routine(item.source))))
+            elif item.kind == "seed":
+                self._slots.append(_Seed(item.source))
             elif item.kind == "carrier":
                 self._slots.append(_Carrier(scalar))
                 scalar += 1
@@ -96,11 +113,16 @@ class Executable:
             raise _execution_error(e, self._signature, arguments) from e
         if self._suspects:
             self._separate(results, buffers)
+        symbols += [results[k].shape[dim] for k, dim in self._data_sources]
         if self._rebuilds:
             results = [
                 result if rebuild is None else rebuild(result, symbols)
                 for result, rebuild in zip(results, self._layouts, strict=True)
             ]
+        after = None
+        if self._evaluate_after is not None:
+            after = self._evaluate_after(*symbols)
+            self._check(after)
         for tensor, contiguous in pending:
             tensor.copy_(contiguous)
         for index, k in self._signature.copy_back:
@@ -108,7 +130,7 @@ class Executable:
         if self._only_values:
             arguments.clear()
             return results
-        numbers_out = iter(numbers[self._output_scalars_from :])
+        numbers_out = iter(numbers[self._output_scalars_from :] if after is None else after)
         outputs = [
             results[index]
             if kind == "value"
@@ -121,6 +143,14 @@ class Executable:
         ]
         arguments.clear()
         return outputs
+
+    def _check(self, values: list[Any]) -> None:
+        """Raise what the program asked for if a condition on sizes does not hold; the conditions
+        are the last of the values."""
+        checks = self._signature.checks
+        for holds, (_, message) in zip(values[len(values) - len(checks) :], checks, strict=True):
+            if not holds:
+                raise RuntimeError(message)
 
     def _separate(self, results: list[torch.Tensor], buffers: list[Buffer]) -> None:
         """Give results that share memory with an input or another result memory of their own."""
@@ -232,6 +262,16 @@ class _Scalar(_Slot):
         return to_buffer(torch.tensor(numbers[self.number], dtype=self.dtype))
 
 
+class _Seed(_Slot):
+    __slots__ = ("device",)
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return to_buffer(draw(self.device))
+
+
 class _Rebuild:
     """Undoes a ``Layout``: from the model's contiguous output to torch's sizes and strides."""
 
@@ -272,6 +312,9 @@ def _execution_error(
         for a in (arguments[i.index] for i in signature.inputs if i.kind == "tensor")
     ]
     shown = ", ".join(described[:8]) + (", ..." if len(described) > 8 else "")
+    failed = _LINALG.search(str(error))
+    if failed:
+        return LinearAlgebraError(failed[1], f"  Arguments: {shown}")
     kind = IndexOutOfBoundsError if "out of bounds" in str(error) else ExecutionError
     return kind(
         "The compiled MAX model failed while it ran.",

@@ -8,13 +8,5 @@ _FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 
 ENTRIES = [
     Entry("torch.ops.aten._scaled_dot_product_flash_attention_for_cpu", dtypes=_FLOATS, samples=4),
-    Entry(
-        "nn.functional.scaled_dot_product_attention",
-        dtypes=_FLOATS,
-        samples=4,
-        refused={
-            "nn.functional.scaled_dot_product_attention-float32-static-18": "dropout is random",
-            "nn.functional.scaled_dot_product_attention-float32-dynamic-18": "dropout is random",
-        },
-    ),
+    Entry("nn.functional.scaled_dot_product_attention", dtypes=_FLOATS, samples=4),
 ]

@@ -1,15 +1,23 @@
-"""Bitwise operators: logic on bool, refused on integers."""
+"""Operations on bits, shifts, divisors."""
+
+import torch
 
 from tests.conformance.entry import Entry
 
-REASON = "MAX has no bitwise operators on integers"
+_INTEGERS = (torch.int64, torch.bool, torch.int32, torch.uint8)
 
 ENTRIES = [
-    Entry("bitwise_and", refused={"bitwise_and-int64": REASON}),
-    Entry("bitwise_or", refused={"bitwise_or-int64": REASON}),
-    Entry("bitwise_xor", refused={"bitwise_xor-int64": REASON}),
+    Entry("bitwise_and", dtypes=_INTEGERS),
+    Entry("bitwise_or"),
+    Entry("bitwise_xor"),
     Entry("bitwise_not"),
-    Entry("__rand__", refused={"__rand__-int64": REASON}),
-    Entry("__ror__", refused={"__ror__-int64": REASON}),
-    Entry("__rxor__", refused={"__rxor__-int64": REASON}),
+    Entry("bitwise_left_shift", dtypes=_INTEGERS),
+    Entry("bitwise_right_shift", dtypes=_INTEGERS),
+    Entry("__rand__"),
+    Entry("__ror__"),
+    Entry("__rxor__"),
+    Entry("gcd", dtypes=_INTEGERS),
+    Entry("lcm", dtypes=_INTEGERS),
+    Entry("nextafter"),
+    Entry("ldexp"),
 ]

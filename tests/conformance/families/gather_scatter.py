@@ -18,4 +18,6 @@ ENTRIES = [
     Entry("scatter_reduce.amin", samples=2),
     Entry("index_reduce.mean", samples=2),
     Entry("index_reduce.amax", samples=2),
+    Entry("index_reduce.amin", samples=2),
+    Entry("index_reduce.prod", samples=2),
 ]

@@ -3,14 +3,7 @@
 from tests.conformance.entry import Entry
 
 ENTRIES = [
-    Entry(
-        "__getitem__",
-        samples=8,
-        refused={
-            "__getitem__-float32-static-14": "the size of what a mask picks depends on the data",
-            "__getitem__-float32-dynamic-14": "the size of what a mask picks depends on the data",
-        },
-    ),
+    Entry("__getitem__", samples=8),
     Entry("select", samples=2),
     Entry("split", samples=2),
     Entry("split.list_args", samples=2),

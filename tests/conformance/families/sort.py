@@ -14,4 +14,7 @@ ENTRIES = [
     Entry("topk", dtypes=_DISTINCT),
     Entry("kthvalue", dtypes=_DISTINCT),
     Entry("median", dtypes=_DISTINCT),
+    Entry("nanmedian", dtypes=_DISTINCT),
+    Entry("mode", dtypes=(torch.float32, torch.int64)),
+    Entry("isin"),
 ]

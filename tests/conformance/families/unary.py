@@ -29,6 +29,7 @@ ENTRIES = [
     Entry("acosh"),
     Entry("atanh"),
     Entry("erf"),
+    Entry("erfc"),
     Entry("floor"),
     Entry("ceil"),
     Entry("round"),

@@ -75,16 +75,6 @@ def zero_over(x: TensorValue) -> TensorValue:
     return ops.where(lost, number(math.nan, x), number(0, x))
 
 
-def negative(x: TensorValue) -> TensorValue:
-    """Whether the sign bit is set (of NaN: false)."""
-    zero = number(0, x)
-    inverse = ops.div(number(1, x), x)
-    return ops.logical_or(
-        ops.greater(zero, x),
-        ops.logical_and(ops.equal(x, zero), ops.greater(zero, inverse)),
-    )
-
-
 def with_sign(magnitude: TensorValue, source: TensorValue) -> TensorValue:
     """``magnitude`` of an odd function, negated where ``source`` is negative."""
     return ops.where(ops.greater(number(0, source), source), ops.negate(magnitude), magnitude)
@@ -135,12 +125,6 @@ def sigmoid(x: TensorValue) -> TensorValue:
 def relu(x: TensorValue) -> TensorValue:
     """``max(x, 0)``; MAX's own turns NaN into 0."""
     return clamp(x, number(0, x), None)
-
-
-def acos(x: TensorValue) -> TensorValue:
-    """Arc cosine; NaN outside [-1, 1], where MAX's own clamps."""
-    inside = ops.greater_equal(number(1, x), ops.abs(x))
-    return ops.where(inside, ops.acos(x), number(math.nan, x))
 
 
 def fmod(x: TensorValue, y: TensorValue) -> TensorValue:

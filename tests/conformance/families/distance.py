@@ -1,0 +1,8 @@
+"""Distances between rows."""
+
+from tests.conformance.entry import Entry
+
+ENTRIES = [
+    Entry("cdist", samples=6),
+    Entry("nn.functional.pdist", samples=4),
+]

@@ -1,0 +1,45 @@
+"""Resizing reaches conversion as one operator, and other compilers see torch's own kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.tracing import traced_all
+
+aten = torch.ops.aten
+MODES = {
+    "nearest": aten.upsample_nearest2d,
+    "nearest-exact": aten._upsample_nearest_exact2d,
+    "bilinear": aten.upsample_bilinear2d,
+    "bicubic": aten.upsample_bicubic2d,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_interpolation_is_one_operator(mode: str, dynamic: bool) -> None:
+    graphs = traced_all(
+        lambda x: F.interpolate(x, scale_factor=2, mode=mode), torch.randn(2, 3, 6, 7),
+        dynamic=dynamic,
+    )  # fmt: skip
+    targets = {n.target for n in graphs[0].graph.nodes if n.op == "call_function"}
+    assert MODES[mode].default in targets
+    assert aten._unsafe_index.Tensor not in targets
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_empty_batch_is_traced(mode: str) -> None:
+    graphs = traced_all(lambda x: F.interpolate(x, size=(4, 5), mode=mode), torch.randn(0, 3, 6, 7))
+    assert list(graphs[0].graph.output_node().args[0][0].meta["val"].shape) == [0, 3, 4, 5]
+
+
+def test_kernels_of_torch_are_back_afterwards() -> None:
+    from torch_max_backend.graph.whole import whole
+
+    op = aten.upsample_bilinear2d.vec
+    before = dict(op.py_kernels)
+    with whole(), whole():
+        assert op.py_kernels != before
+    assert op.py_kernels == before

@@ -1,0 +1,94 @@
+"""Reductions of sizes beyond torch's samples: long lines, many lines, lines beside each other."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from tests.support.groups import compile_group
+
+if TYPE_CHECKING:
+    from tests.conformance.together import Program
+
+NAN, INF = float("nan"), float("inf")
+
+
+def _spoiled(x: torch.Tensor) -> torch.Tensor:
+    """NaN in the middle of one line, infinities in others."""
+    x = x.clone()
+    flat = x.reshape(x.shape[0], -1)
+    flat[0, flat.shape[1] // 2] = NAN
+    flat[-1, -1] = INF
+    flat[-2] = -INF
+    return x
+
+
+def _along(dim: int) -> Any:
+    def reduced(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x.sum(dim), x.mean(dim), x.amax(dim), x.amin(dim), x.argmax(dim), x.argmin(dim),
+            x.var(dim), (x * 0.001 + 1).prod(dim), x.softmax(dim), x.log_softmax(dim),
+        )  # fmt: skip
+
+    return reduced
+
+
+def _whole(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.sum(), x.mean(), x.max(), x.min(), x.argmax(), (x > 3).any(), (x > -9).all()
+
+
+def _integers(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (x * 2**62).sum(0), x.prod(1), x.amax(0), x.amin(1), x.argmax(1), x.argmin(0)
+
+
+def _shared(a: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Complex multiplication by sums, which MAX's compiler did not survive."""
+    c, d = x[0].sum(0), x[1].sum(0)
+    return c * a[0] - d * a[1], a[0] * d + a[1] * c
+
+
+def _x(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
+    "one long line": (_whole, [_x(300_001)]),
+    "long lines": (_along(1), [_x(3, 100_003)]),
+    "long lines beside each other": (_along(0), [_x(30_001, 21)]),
+    "many lines": (_along(1), [_x(2_001, 77)]),
+    "lines in the middle": (_along(1), [_x(3, 301, 133)]),
+    "lines of one": (_along(1), [_x(7, 1)]),
+    "doubles": (_along(0), [_x(513, 67).double()]),
+    "spoiled": (_along(1), [_spoiled(_x(5, 5_000))]),
+    "spoiled, beside each other": (_along(0), [_spoiled(_x(700, 40))]),
+    "integers": (_integers, [torch.arange(-3_000, 3_000).reshape(60, 100)]),
+    "shared": (_shared, [_x(2, 4), _x(2, 5, 4)]),
+}
+
+
+@cache
+def _programs() -> dict[str, Program]:
+    from tests.conformance.together import by_turns
+
+    return by_turns(CASES)
+
+
+@compile_group("reduction", weight=3)
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_torchs(name: str) -> None:
+    program = _programs()[name]
+    for ours, theirs in zip(program.run(), program.eager(), strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=2e-4, equal_nan=True)
+
+
+@compile_group("reduction", weight=3)
+def test_long_sums_are_as_exact_as_torchs() -> None:
+    program = _programs()["one long line"]
+    given = program.tensors[0].abs()
+    program.tensors = [given]
+    exact = given.double().sum()
+    assert abs(program.run()[0] - exact) <= 4 * abs(given.sum() - exact) + exact * 1e-7

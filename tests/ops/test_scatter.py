@@ -1,0 +1,164 @@
+"""Writes by index and sums of bags and segments beyond op_db's samples: many lines for threads,
+duplicates, NaN, integers beyond 2**53, and indices out of range."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.support.groups import compile_group
+
+if TYPE_CHECKING:
+    from tests.conformance.together import Program
+
+aten = torch.ops.aten
+NAN = float("nan")
+KINDS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def _index(*shape: int, size: int) -> torch.Tensor:
+    return torch.randint(size, shape, generator=torch.Generator().manual_seed(3))
+
+
+def _reduces(
+    x: torch.Tensor, index: torch.Tensor, src: torch.Tensor, dim: int, include: bool, *kinds: str
+) -> Any:
+    return [
+        torch.scatter_reduce(x, dim, index, src, kind, include_self=include)
+        for kind in kinds or KINDS
+    ]
+
+
+def _index_reduces(x: torch.Tensor, index: torch.Tensor, src: torch.Tensor, dim: int) -> Any:
+    return [
+        torch.index_reduce(x, dim, index, src, kind, include_self=include)
+        for kind, include in (("prod", True), ("mean", False), ("amax", False), ("amin", True))
+    ]
+
+
+def _writes(x: torch.Tensor, index: torch.Tensor, src: torch.Tensor, flat: torch.Tensor) -> Any:
+    return (
+        torch.scatter_add(x, 1, flat, src),
+        torch.index_add(x, 1, index, src, alpha=2),
+        torch.index_copy(x, 1, torch.unique_consecutive(index.sort().values)[:0], src[:, :0]),
+        aten.index_put(x, [None, index - x.shape[1]], src, True),
+        torch.index_put(x, [index[:5] % 6, index[-5:]], src[0, :5], accumulate=True),
+        torch.put(x, index, src[0, : index.numel()], accumulate=True),
+    )
+
+
+def _bags(weight: torch.Tensor, index: torch.Tensor, offsets: torch.Tensor) -> Any:
+    scales = torch.arange(float(index.numel()))
+    return (
+        *(F.embedding_bag(index, weight, offsets, mode=m) for m in ("sum", "mean", "max")),
+        *(F.embedding_bag(index, weight, offsets, mode=m, padding_idx=2) for m in ("sum", "max")),
+        F.embedding_bag(index, weight, offsets, mode="mean", include_last_offset=True),
+        F.embedding_bag(index, weight, offsets, mode="sum", per_sample_weights=scales),
+        F.embedding_bag(index.reshape(4, -1), weight, mode="mean"),
+    )
+
+
+def _segments(x: torch.Tensor, lengths: torch.Tensor) -> Any:
+    offsets = torch.tensor([0, 2, 2, 6])
+    kinds = ("sum", "mean", "prod", "max", "min")
+    return (
+        *(torch.segment_reduce(x, k, lengths=lengths) for k in kinds),
+        *(torch.segment_reduce(x, k, offsets=offsets, initial=1) for k in kinds),
+    )
+
+
+def _gradients(rows: torch.Tensor, index: torch.Tensor) -> Any:
+    return [
+        aten.embedding_dense_backward(rows, index, 50, padding, frequency)
+        for padding in (-1, 3)
+        for frequency in (False, True)
+    ]
+
+
+def _spoiled(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x.reshape(-1)[::17] = NAN
+    return x
+
+
+torch.manual_seed(0)
+WIDE, DEEP = torch.randn(6, 40), torch.randn(3, 20, 300)
+LARGE = torch.randint(2**60, 2**61, (6, 40))
+CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
+    "reduce rows": (
+        lambda x, i, s: _reduces(x, i, s, 1, True),
+        [WIDE, _index(5, 90, size=40), _spoiled(torch.randn(6, 100))],
+    ),
+    "reduce columns": (
+        lambda x, i, s: _reduces(x, i, s, 1, False),
+        [DEEP, _index(3, 50, 299, size=20), _spoiled(torch.randn(3, 50, 300))],
+    ),
+    "reduce integers": (
+        lambda x, i, s: _reduces(x, i, s, 0, False, "sum", "mean", "amin"),
+        [LARGE, _index(9, 40, size=6), torch.randint(-(2**59), 2**59, (9, 40))],
+    ),
+    "reduce bytes": (
+        lambda x, i, s: _reduces(x, i, s, 0, True, "prod", "amax"),
+        [WIDE.to(torch.uint8), _index(9, 40, size=6), torch.ones(9, 40, dtype=torch.uint8)],
+    ),
+    "index_reduce": (
+        lambda x, i, s: _index_reduces(x, i, s, 1),
+        [DEEP, _index(50, size=20), _spoiled(torch.randn(3, 50, 300))],
+    ),
+    "writes": (_writes, [WIDE, _index(30, size=40), torch.randn(6, 30), _index(6, 30, size=40)]),
+    "writes of integers": (
+        _writes,
+        [LARGE, _index(30, size=40), LARGE[:, :30], _index(6, 30, size=40)],
+    ),
+    "writes of bfloat16": (
+        lambda x, i, s: torch.scatter(x, 1, i, s),
+        [WIDE.bfloat16(), torch.randperm(40)[:30].expand(6, 30), torch.randn(6, 30).bfloat16()],
+    ),
+    "writes of flags": (
+        lambda x, i, s: (
+            torch.index_put(x, [i], s, accumulate=True),
+            torch.index_put(x, [i[:0]], s[:0]),
+            torch.scatter(x, 0, i[:, None].expand(-1, 40), s),
+        ),
+        [WIDE > 0, torch.arange(6).flip(0), WIDE.flip(0) > 1],
+    ),
+    "bags": (_bags, [torch.randn(20, 33), _index(24, size=20), torch.tensor([0, 5, 5, 24])]),
+    "segments": (_segments, [_spoiled(torch.randn(6, 5)), torch.tensor([3, 0, 2, 1])]),
+    "embedding gradient": (_gradients, [torch.randn(4, 60, 33), _index(4, 60, size=50)]),
+}
+
+
+@cache
+def _programs() -> dict[str, Program]:
+    from tests.conformance.together import by_turns
+
+    return by_turns(CASES)
+
+
+@compile_group("scatter", weight=4)
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_torchs(name: str) -> None:
+    program = _programs()[name]
+    for ours, theirs in zip(program.run(), program.eager(), strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@compile_group("scatter", weight=4)
+@pytest.mark.parametrize("wrong", [-1, 1000])
+@pytest.mark.parametrize(
+    "name", ["reduce rows", "reduce columns", "index_reduce", "embedding gradient", "bags"]
+)
+def test_an_index_out_of_range_raises(name: str, wrong: int) -> None:
+    from torch_max_backend import IndexOutOfBoundsError
+
+    program = _programs()[name]
+    assert program.executable is not None
+    given = [t.clone() for t in CASES[name][1]]
+    given[1].reshape(-1)[-1] = wrong
+    with pytest.raises(IndexOutOfBoundsError):
+        program.executable(given)

@@ -1,0 +1,42 @@
+"""Operators of linear algebra that are better taken apart than lowered, and that torch takes apart
+in C++ only, where no trace sees it."""
+
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+
+
+def pinv(
+    self: torch.Tensor,
+    *,
+    atol: torch.Tensor | None = None,
+    rtol: torch.Tensor | None = None,
+    hermitian: bool = False,
+) -> torch.Tensor:
+    """linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None,
+    bool hermitian=False) -> Tensor"""
+    rows, columns = self.shape[-2:]
+    if self.numel() == 0:
+        return self.new_zeros([*self.shape[:-2], columns, rows])
+    if rtol is None:
+        rtol = self.new_full([], torch.finfo(self.dtype).eps, dtype=torch.float64)
+        rtol = rtol * max(rows, columns)
+        if atol is not None:
+            rtol = torch.where(atol > 0, torch.zeros_like(rtol), rtol)
+    if atol is None:
+        atol = self.new_zeros([], dtype=torch.float64)
+    if hermitian:
+        values, vectors = torch.linalg.eigh(self)
+        left, right, sizes = vectors, vectors, values.abs()
+    else:
+        right, values, transposed = torch.linalg.svd(self, full_matrices=False)
+        left, sizes = transposed.mT, values
+    largest = sizes.amax(-1, keepdim=True)
+    limit = torch.maximum(atol.unsqueeze(-1), rtol.unsqueeze(-1) * largest)
+    inverse = torch.where(sizes > limit, values.reciprocal(), torch.zeros_like(values))
+    return (left * inverse.unsqueeze(-2)) @ right.mT
+
+
+DECOMPOSITIONS = {aten.linalg_pinv.atol_rtol_tensor: pinv}

@@ -1,0 +1,40 @@
+"""Operators of this package's own for Fourier transforms along the last dimension, with complex
+numbers as pairs of real ones (real part first) in a dimension behind it.
+
+``normalization`` is ATen's: 0 leaves the sum, 1 divides by the root of the length, 2 by the length.
+"""
+
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+
+_library = torch.library.Library("torch_max_backend", "FRAGMENT")
+_library.define("fft_c2c(Tensor pairs, int normalization, bool forward) -> Tensor")
+_library.define("fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor")
+_library.define("fft_c2r(Tensor pairs, int normalization, SymInt size) -> Tensor")
+
+
+def _fft_c2c(pairs: torch.Tensor, normalization: int, forward: bool) -> torch.Tensor:
+    """``[..., n, 2]`` to ``[..., n, 2]``."""
+    x = torch.view_as_complex(pairs.contiguous())
+    y = aten._fft_c2c(x, [x.dim() - 1], normalization, forward)
+    return torch.view_as_real(y).contiguous()
+
+
+def _fft_r2c(self: torch.Tensor, normalization: int, onesided: bool) -> torch.Tensor:
+    """``[..., n]`` to ``[..., n, 2]``, or to ``[..., n // 2 + 1, 2]``: the others mirror these."""
+    y = aten._fft_r2c(self, [self.dim() - 1], normalization, onesided)
+    return torch.view_as_real(y).contiguous()
+
+
+def _fft_c2r(pairs: torch.Tensor, normalization: int, size: int) -> torch.Tensor:
+    """``[..., size // 2 + 1, 2]`` to ``[..., size]``."""
+    x = torch.view_as_complex(pairs.contiguous())
+    return aten._fft_c2r(x, [x.dim() - 1], normalization, size).contiguous()
+
+
+_library.impl("fft_c2c", _fft_c2c, "CompositeExplicitAutograd")
+_library.impl("fft_r2c", _fft_r2c, "CompositeExplicitAutograd")
+_library.impl("fft_c2r", _fft_c2r, "CompositeExplicitAutograd")

@@ -1,0 +1,81 @@
+"""Fourier transforms of lines, by the kernel of ``mojo_kernels/fft.mojo``.
+
+Complex numbers have no dtype here: ``graph/complex.py`` makes pairs of them, and of ATen's
+transforms those of ``graph/transforms.py``.
+"""
+
+from __future__ import annotations
+
+import torch
+from max.graph import Dim, TensorType, TensorValue, ops
+
+import torch_max_backend.graph.transforms  # noqa: F401  defines the operators
+from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.ops.common.bank import number
+from torch_max_backend.ops.common.positions import is_zero, product
+from torch_max_backend.ops.common.promotion import full
+
+own = torch.ops.torch_max_backend
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+def _supports_pairs(pairs: torch.Tensor) -> Refusal | None:
+    return _refusal(pairs)
+
+
+def _supports_real(self: torch.Tensor) -> Refusal | None:
+    return _refusal(self)
+
+
+def _refusal(x: torch.Tensor) -> Refusal | None:
+    if x.dtype not in _FLOATS:
+        return Refusal("Fourier transforms are of float32 and float64")
+    return None
+
+
+@map_to(own.fft_c2c.default, supports=_supports_pairs, kernels="fft")
+def fft_c2c(pairs: TensorValue, normalization: int, forward: bool) -> TensorValue:
+    """fft_c2c(Tensor pairs, int normalization, bool forward) -> Tensor"""
+    size = pairs.shape[pairs.rank - 2]
+    lines = ops.reshape(pairs, [product(pairs.shape[:-2]), size * 2])
+    return _transformed(lines, size, size * 2, "c2c", normalization, inverse=not forward)
+
+
+@map_to(own.fft_r2c.default, supports=_supports_real, kernels="fft")
+def fft_r2c(self: TensorValue, normalization: int, onesided: bool) -> TensorValue:
+    """fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor"""
+    size = self.shape[self.rank - 1]
+    lines = ops.reshape(self, [product(self.shape[:-1]), size])
+    kind, count = ("r2c", size // 2 + 1) if onesided else ("r2c_full", size)
+    return _transformed(lines, size, count * 2, kind, normalization, inverse=False)
+
+
+@map_to(own.fft_c2r.default, supports=_supports_pairs, kernels="fft")
+def fft_c2r(pairs: TensorValue, normalization: int, size: int | Dim) -> TensorValue:
+    """fft_c2r(Tensor pairs, int normalization, SymInt size) -> Tensor"""
+    count = pairs.shape[pairs.rank - 2]
+    lines = ops.reshape(pairs, [product(pairs.shape[:-2]), count * 2])
+    return _transformed(lines, size, Dim(size), "c2r", normalization, inverse=True)
+
+
+def _transformed(
+    lines: TensorValue, size: int | Dim, row: Dim, kind: str, normalization: int, inverse: bool
+) -> TensorValue:
+    """The transform of ``[lines, numbers]``: rows of ``row`` numbers, in the expected shape."""
+    shape = expected().shape
+    if any(is_zero(s) for s in shape) or is_zero(lines.shape[0]):
+        return full(0, lines.dtype, shape, lines.device)
+    device, count = lines.device, lines.shape[0]
+    # The kernel for CPU keeps its scratch to itself.
+    pairs = Dim(0) if device.is_cpu() else count * size * 2
+    roots = Dim(0) if device.is_cpu() else Dim(size) * 2
+    results = ops.custom(
+        "tmb_fft",
+        device,
+        [lines, number(normalization)],
+        [TensorType(lines.dtype, s, device) for s in ([count, row], [pairs], [pairs], [roots])],
+        {"kind": kind, "inverse": inverse},
+    )
+    return ops.reshape(results[0].tensor, shape)

@@ -1,0 +1,129 @@
+"""Distinct values, how often and where they occur."""
+
+from __future__ import annotations
+
+import torch
+from max.dtype import DType
+from max.graph import TensorType, TensorValue, ops
+
+from torch_max_backend.convert.context import current_node, expected
+from torch_max_backend.convert.registry import map_to
+from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.data_sizes import numbers, on_cpu
+from torch_max_backend.ops.common.positions import iota, moved_to_front, product
+from torch_max_backend.ops.common.promotion import full, to_dtype
+from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.ops.sort import sorted_lines
+
+aten = torch.ops.aten
+
+Three = tuple[TensorValue, TensorValue, TensorValue]
+
+
+def _comparable(x: TensorValue) -> TensorValue:
+    return to_dtype(x, DType.uint8) if x.dtype == DType.bool else x
+
+
+def _distinct(rows: TensorValue, order: TensorValue) -> Three:
+    """Of rows ``[n, width]`` and the order in which equal ones are neighbours: the place of the
+    first row of each kind, the kind of each row, and how many each kind has."""
+    n, device = rows.shape[0], rows.device
+    line = TensorType(DType.int64, [n], device)
+    one = TensorType(DType.int64, [1], device)
+    runs, inverse, count = ops.custom("tmb_runs", device, [rows, order], [line, line, one])
+    size = current_node().outputs[0].shape[_distinct_dim()]
+    some = TensorType(DType.int64, [size], device)
+    values = [runs.tensor, numbers(count.tensor, size)]
+    starts, lengths = ops.custom("tmb_run_starts", device, values, [some, some])
+    return ops.gather(order, starts.tensor, 0), inverse.tensor, lengths.tensor
+
+
+def _distinct_dim() -> int:
+    """The dimension of the first result that counts distinct values."""
+    node = current_node().node
+    names = [a.name for a in node.target._schema.arguments]
+    dim = node.kwargs.get("dim")
+    if "dim" in names and len(node.args) > names.index("dim"):
+        dim = node.args[names.index("dim")]
+    return 0 if dim is None else axis(dim, expected(0).rank)
+
+
+def _results(values: TensorValue, inverse: TensorValue, counts: TensorValue) -> Three:
+    """The three results; torch leaves those empty that nobody asked for."""
+    given = [values, inverse, counts]
+    for i in (1, 2):
+        shape = expected(i).shape
+        given[i] = (
+            full(0, DType.int64, shape, values.device)
+            if is_empty(shape)
+            else ops.reshape(given[i], shape)
+        )
+    return given[0], given[1], given[2]
+
+
+def _of_all(self: TensorValue, in_order: bool) -> Three:
+    """The distinct elements of the flattened tensor, or of its runs."""
+    if is_empty(self.shape):
+        return _results(*[full(0, self.dtype, expected(0).shape, self.device)] * 3)
+    n = product(self.shape)
+    flat = _comparable(ops.reshape(self, [n]))
+    order = iota(n, self.device) if in_order else sorted_lines(flat, 0, descending=False)[1]
+    first, inverse, counts = _distinct(ops.reshape(flat, [n, 1]), order)
+    return _results(ops.gather(ops.reshape(self, [n]), first, 0), inverse, counts)
+
+
+def _of_dim(self: TensorValue, dim: int, in_order: bool) -> Three:
+    """The distinct slices along a dimension, or those of runs."""
+    if is_empty(expected(0).shape):
+        return _results(*[full(0, self.dtype, expected(0).shape, self.device)] * 3)
+    at = axis(dim, self.rank)
+    front = moved_to_front(self, [at])
+    n = front.shape[0]
+    rows = _comparable(ops.reshape(front, [n, product(front.shape[1:])]))
+    order = iota(n, self.device)
+    if not in_order:
+        line = TensorType(DType.int64, [n], self.device)
+        order = ops.custom("tmb_order_rows", self.device, [rows], [line, line])[0].tensor
+    first, inverse, counts = _distinct(rows, order)
+    values = ops.gather(self, first, at)
+    return _results(values, inverse, counts)
+
+
+@map_to(aten._unique2.default, kernels="sorting", supports=on_cpu, sizes_from_data=True)
+def unique(
+    self: TensorValue,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Three:
+    """_unique2(Tensor self, bool sorted=True, bool return_inverse=False,
+    bool return_counts=False) -> (Tensor, Tensor, Tensor)
+
+    Sorted in any case, as torch's on CPU. Each NaN is a value of its own.
+    """
+    return _of_all(self, in_order=False)
+
+
+@map_to(aten.unique_dim.default, kernels="sorting", supports=on_cpu, sizes_from_data=True)
+def unique_dim(
+    self: TensorValue,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Three:
+    """unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False,
+    bool return_counts=False) -> (Tensor, Tensor, Tensor)"""
+    return _of_dim(self, dim, in_order=False)
+
+
+@map_to(aten.unique_consecutive.default, kernels="sorting", supports=on_cpu, sizes_from_data=True)
+def unique_consecutive(
+    self: TensorValue,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Three:
+    """unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False,
+    int? dim=None) -> (Tensor, Tensor, Tensor)"""
+    return _of_all(self, True) if dim is None else _of_dim(self, dim, True)
