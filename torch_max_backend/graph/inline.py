@@ -3,7 +3,8 @@
 ``invoke_subgraph`` (``torch.compiler.nested_compile_region``) is its body: equal bodies become one
 MAX subgraph again (``graph/regions.py``). ``map`` and ``scan`` over a known length are one body a
 step, found equal in the same way. ``flex_attention`` is what torch defines it to be: a dense
-attention with the modification between its products.
+attention with the modification between its products. ``auto_functionalized`` is the functional
+counterpart of the operator that it wraps (``graph/mutating.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
+from torch_max_backend.graph import mutating
 from torch_max_backend.graph.decompositions import decomposition_table
 from torch_max_backend.graph.nested import every_node
 
@@ -51,12 +53,17 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     higher.scan: _scan,
     higher.flex_attention: sdpa_dense,
     higher.flex_attention_backward: sdpa_dense_backward,
+    higher.auto_functionalized: mutating.auto_functionalized,
+    higher.auto_functionalized_v2: mutating.auto_functionalized_v2,
 }
 _STEPS = {higher.map_impl: 1, higher.scan: 2}
 
 
-def _known_length(node: torch.fx.Node) -> bool:
-    """Whether the steps of a ``map`` or ``scan`` can be counted."""
+def _can_be(node: torch.fx.Node) -> bool:
+    """Whether the steps of a ``map`` or ``scan`` can be counted, and what an operator that writes
+    to its arguments does is known."""
+    if node.target in (higher.auto_functionalized, higher.auto_functionalized_v2):
+        return mutating.is_known_mutation(node)
     if node.target not in _STEPS:
         return True
     xs = node.args[_STEPS[node.target]]
@@ -76,7 +83,7 @@ def _run(module: GraphModule, *arguments: Any) -> Any:
 def inlined(module: GraphModule) -> GraphModule:
     """The graph with such operators written out; the very module where there are none."""
     found = [n for n in every_node(module) if n.target in _WRITTEN_OUT]
-    if not found or not all(map(_known_length, found)):
+    if not found or not all(map(_can_be, found)):
         return module
     given = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
     mode = detect_fake_mode(given)
