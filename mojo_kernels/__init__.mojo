@@ -10,3 +10,4 @@ from .positions import *
 from .reductions import *
 from .scan import *
 from .softmax import *
+from .strided import *

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from max.graph import DeviceRef, Dim, TensorValue, ops
+from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 from torch.fx import Node
 
 from torch_max_backend.convert.context import current_node, expected
@@ -75,7 +75,7 @@ def _within_dense(
     return None
 
 
-@map_to(aten.as_strided.default, supports=_within_dense, native16=True)
+@map_to(aten.as_strided.default, supports=_within_dense, native16=True, kernels="base")
 def as_strided(
     self: TensorValue,
     size: list[int | Dim],
@@ -94,6 +94,10 @@ def as_strided(
     )
     if dense and is_zero(offset):
         return to_expected(window(flat, 0, 0, product(size)))
+    if self.device.is_cpu() and size:
+        layout = ops.shape_to_tensor([Dim(n) for n in (*stride, offset)])
+        out = TensorType(self.dtype, expected().shape, self.device)
+        return ops.custom("tmb_strided", self.device, [flat, layout], [out])[0].tensor
     return ops.gather(flat, _positions(size, stride, offset, self.device), 0)
 
 
