@@ -1,6 +1,7 @@
 """The kernels that MAX lacks."""
 
 from .attention import *
+from .concatenation import *
 from .convolution import *
 from .gemm import *
 from .lookup import *

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from max.graph import Dim, TensorValue, ops
+from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
@@ -21,6 +21,11 @@ from torch_max_backend.ops.common.positions import (
 from torch_max_backend.ops.common.promotion import full, to_dtype
 
 aten = torch.ops.aten
+
+# The kernel is compiled for the number of tensors that it joins.
+_FEW = 8
+# Elements of a row that is not worth a loop of its own.
+_SHORT = 16
 
 
 def reshaped(value: TensorValue, shape: list[Size]) -> TensorValue:
@@ -127,7 +132,7 @@ def flip(self: TensorValue, dims: list[int]) -> TensorValue:
     return self
 
 
-@map_to(aten.cat.default, native16=True)
+@map_to(aten.cat.default, native16=True, kernels="base")
 def cat(tensors: list[TensorValue], dim: int = 0) -> TensorValue:
     """cat(Tensor[] tensors, int dim=0) -> Tensor"""
     spec = expected()
@@ -146,7 +151,23 @@ def cat(tensors: list[TensorValue], dim: int = 0) -> TensorValue:
         others[dim] = part.shape[dim]
         same = all(a == b for a, b in zip(part.shape, others, strict=True))
         aligned.append(part if same else ops.rebind(part, others))
+    if spec.device.is_cpu() and len(aligned) <= _FEW:
+        return _joined(aligned, dim)
     return ops.concat(aligned, dim)
+
+
+def _joined(parts: list[TensorValue], dim: int) -> TensorValue:
+    shape = list(expected().shape)
+    last = static(shape[-1])
+    if dim < len(shape) - 1 and last is not None and last < _SHORT:
+        # Too short for vectors: what lies beside each other from the axis on, as one row.
+        parts = [ops.reshape(p, [*p.shape[:dim], product(p.shape[dim:])]) for p in parts]
+        row = product(shape[dim:])
+        out = TensorType(parts[0].dtype, [*shape[:dim], row], parts[0].device)
+    else:
+        out = TensorType(parts[0].dtype, shape, parts[0].device)
+    result = ops.custom("tmb_concat", out.device, parts, [out], {"axis": dim})[0].tensor
+    return result if out.rank == len(shape) else ops.reshape(result, shape)
 
 
 @map_to(aten.roll.default, native16=True)

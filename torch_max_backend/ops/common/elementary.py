@@ -1,7 +1,7 @@
 """Elementwise functions by kernels of ``mojo_kernels/unary.mojo``.
 
-A kernel is not fused with its neighbours, as operations of MAX are: these are for functions that
-MAX lacks, or has many times slower or less exact. Lowerings that call them are registered with
+MAX fuses its own operations into them, but not one of them into another: these are for functions
+that MAX lacks, or has many times slower or less exact. Lowerings that call them are registered with
 ``kernels=KERNELS``.
 """
 
