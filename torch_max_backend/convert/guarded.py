@@ -2,9 +2,9 @@
 
 **Views that split vectors.** What follows a kernel (matmul, gather, layer_norm, one of ours that
 writes a ``FusedOutputTensor``) is fused into the loop that writes the kernel's result, vector by
-vector along the kernel's own last axis. When a view between the two makes that axis shorter (``[n, 25]`` seen as ``[n, 5, 5]``), one
-vector covers several rows of the view, yet a broadcast operand is read for the first row alone:
-wrong numbers, or a read beyond its end.
+vector along the kernel's own last axis. When a view between the two makes that axis shorter
+(``[n, 25]`` seen as ``[n, 5, 5]``), one vector covers several rows of the view, yet a broadcast
+operand is read for the first row alone: wrong numbers, or a read beyond its end.
 
 **Outer sums of symbolic sizes.** A value that is larger than each of its operands (``rows[:, None]
 + columns``) and is then broadcast again is read at its first element everywhere.
