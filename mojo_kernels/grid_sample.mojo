@@ -254,8 +254,8 @@ def sample[
                 by_x[t] = (wy if dx == 1 else -wy) * wz
                 by_y[t] = (wx if dy == 1 else -wx) * wz
                 by_z[t] = (wx if dz == 1 else -wx) * wy
-    comptime if spatial == 3:
-        # No pixel, no term; in planes such a pixel counts as 0.
+    comptime if spatial == 3 and mode != "cubic":
+        # No pixel, no term; in planes, and for cubics, such a pixel counts as 0.
         var none = pixels.lt(SIMD[DType.int32, taps](0))
         weights = none.select(SIMD[dtype, taps](0), weights)
     return Sample[dtype, taps](pixels, weights, by_x, by_y, by_z, scales)
