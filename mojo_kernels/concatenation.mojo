@@ -1,8 +1,7 @@
 """Tensors one after the other along an axis."""
 
+from extensibility import OutputTensor, register
 from extensibility import _FusedInputVariadicTensors as FusedInputVariadicTensors
-from extensibility import _FusedOutputTensor as FusedOutputTensor
-from extensibility import register
 from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
@@ -17,13 +16,13 @@ comptime GRAIN = 65536
 struct Concat:
     """Joins tensors along `axis`.
 
-    What computes them, and what is computed from the result, becomes a part of this kernel."""
+    What computes them becomes a part of this kernel."""
 
     @staticmethod
     def execute[
         dtype: DType, rank: Int, //, axis: Int, target: StaticString
     ](
-        output: FusedOutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=rank, ...],
         xs: FusedInputVariadicTensors[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
@@ -64,7 +63,7 @@ struct Concat:
                         source[rank - 1] = j
                         var sink = source
                         sink[axis] += start[i]
-                        output._fused_store[w](sink, xs[i]._fused_load[w](source))
+                        output.store[w](sink, xs[i]._fused_load[w](source))
 
                     var j = 0
                     while j + width <= xs[i].dim_size[rank - 1]():

@@ -1,8 +1,7 @@
 """Reductions along one axis: sums, means, products, extremes and their positions."""
 
+from extensibility import OutputTensor, register
 from extensibility import _FusedInputTensor as FusedInputTensor
-from extensibility import _FusedOutputTensor as FusedOutputTensor
-from extensibility import register
 from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
@@ -10,7 +9,7 @@ from std.sys import simd_width_of
 from std.utils.index import IndexList
 from std.utils.numerics import inf, isnan
 
-from .memory import Untracked
+from .memory import Address, Untracked
 
 # Numbers that are added up one after the other.
 comptime BLOCK = 4096
@@ -98,8 +97,7 @@ def across[
     count: Int,
     kind: StaticString,
     Load: def[width: Int](Int, Int) -> SIMD[dtype, width],
-    Store: def[width: Int](Int, SIMD[dtype, width]) -> None,
-](load: Load, store: Store, begin: Int, n: Int, column: Int):
+](load: Load, begin: Int, n: Int, column: Int, to: Address[dtype]):
     """The reductions of `count` vectors of lines beside each other, from a column on."""
     var totals = Array[SIMD[dtype, width], count](fill=_start[dtype=dtype, kind]())
     var i = begin
@@ -113,18 +111,7 @@ def across[
         comptime for v in range(count):
             totals[v] = _both[width, kind](sums[v], totals[v])
     comptime for v in range(count):
-        store[width](column + v * width, totals[v])
-
-
-@always_inline
-def _line[rank: Int, //, axis: Int](shape: IndexList[rank], line: Int) -> IndexList[rank]:
-    """Where a line begins."""
-    var at = IndexList[rank](0)
-    var rest = line
-    comptime for i in range(axis - 1, -1, -1):
-        at[i] = rest % shape[i]
-        rest //= shape[i]
-    return at
+        to.unsafe_store(v * width, totals[v])
 
 
 @register("tmb_reduce")
@@ -132,13 +119,13 @@ struct Reduce:
     """Reduces the last axis of `x`, or with `beside` the last but one, to size 1. `kind`:
     "sum", "prod", "max" or "min"; extremes of floats keep NaN, sums of integers wrap.
 
-    What computes `x`, and what is computed from the result, becomes a part of this kernel."""
+    What computes `x` becomes a part of this kernel."""
 
     @staticmethod
     def execute[
         dtype: DType, rank: Int, //, kind: StaticString, beside: Bool, target: StaticString
     ](
-        output: FusedOutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=rank, ...],
         x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
@@ -160,64 +147,61 @@ struct Reduce:
         if units >= PARTS:
             parts = 1
         var length = ceildiv(n, parts)
+        var to = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
         var middle = List[Scalar[dtype]](length=outer * parts * inner if parts > 1 else 0, fill=0)
-        var mp = middle.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var shape = IndexList[rank](0)
-        comptime for i in range(rank):
-            shape[i] = x.dim_size[i]()
+        var rp = middle.unsafe_ptr().unsafe_origin_cast[Untracked]() if parts > 1 else to
         var each = max(1, GRAIN // max(1, length * min(inner, wide)))
         var tasks = ceildiv(units * parts, each)
 
         def work(
             task: Int,
-        ) {
-            var x, var output, var mp, var shape, var n, var inner, var blocks, var units,
-            var parts, var length, var each
-        }:
+        ) {var x, var rp, var n, var inner, var blocks, var units, var parts, var length, var each}:
             for k in range(task * each, min(units * parts, (task + 1) * each)):
                 var unit = k // parts
-                var begin = k % parts * length
+                var part = k % parts
+                var begin = part * length
                 var size = max(0, min(n, begin + length) - begin)
                 var line = unit // blocks
-                var at = _line[axis](shape, line)
-                var sink = mp.unsafe_offset((line * parts + k % parts) * inner)
+                var at = IndexList[rank](0)
+                var rest = line
+                comptime for i in range(axis - 1, -1, -1):
+                    at[i] = rest % x.dim_size[i]()
+                    rest //= x.dim_size[i]()
 
                 @always_inline
-                def load[w: Int](i: Int, j: Int) {var x, var at} -> SIMD[dtype, w]:
+                def along_line[w: Int](j: Int) {var x, var at} -> SIMD[dtype, w]:
+                    var place = at
+                    place[rank - 1] = j
+                    return x._fused_load[w](place)
+
+                @always_inline
+                def across_lines[w: Int](i: Int, j: Int) {var x, var at} -> SIMD[dtype, w]:
                     var place = at
                     comptime if beside:
                         place[rank - 2] = i
                     place[rank - 1] = j
                     return x._fused_load[w](place)
 
-                @always_inline
-                def load_along[w: Int](j: Int) {var load} -> SIMD[dtype, w]:
-                    return load[w](0, j)
-
-                @always_inline
-                def store[
-                    w: Int
-                ](j: Int, v: SIMD[dtype, w]) {var output, var at, var sink, var parts}:
-                    if parts > 1:
-                        sink.unsafe_store(j, v)
-                    else:
-                        var place = at
-                        place[rank - 1] = j
-                        output._fused_store[w](place, v)
-
                 comptime if not beside:
-                    store[1](0, along[dtype, kind](load_along, begin, size))
+                    rp[unsafe_offset=k] = along[dtype, kind](along_line, begin, size)
                 else:
-                    var j = unit % blocks * wide
-                    if j + wide <= inner:
-                        across[dtype, width, BESIDE, kind](load, store, begin, size, j)
+                    var first = unit % blocks * wide
+                    var sink = rp.unsafe_offset((line * parts + part) * inner)
+                    if first + wide <= inner:
+                        across[dtype, width, BESIDE, kind](
+                            across_lines, begin, size, first, sink.unsafe_offset(first)
+                        )
                         continue
-                    while j + width <= inner:
-                        across[dtype, width, 1, kind](load, store, begin, size, j)
-                        j += width
-                    while j < inner:
-                        across[dtype, 1, 1, kind](load, store, begin, size, j)
-                        j += 1
+                    while first + width <= inner:
+                        across[dtype, width, 1, kind](
+                            across_lines, begin, size, first, sink.unsafe_offset(first)
+                        )
+                        first += width
+                    while first < inner:
+                        across[dtype, 1, 1, kind](
+                            across_lines, begin, size, first, sink.unsafe_offset(first)
+                        )
+                        first += 1
 
         sync_parallelize(work, tasks)
         if parts == 1:
@@ -228,7 +212,5 @@ struct Reduce:
                 for part in range(parts):
                     var value = middle[(line * parts + part) * inner + j]
                     total = _both[1, kind](value, total)
-                var at = _line[axis](shape, line)
-                at[rank - 1] = j
-                output._fused_store[1](at, total)
+                to[unsafe_offset = line * inner + j] = total
         _ = middle^

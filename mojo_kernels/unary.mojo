@@ -1,11 +1,10 @@
-"""Elementwise functions that MAX lacks, or has slow or inexact. MAX's elementwise operations
-around them become a part of these kernels.
+"""Elementwise functions that MAX lacks, or has slow or inexact. What computes
+their arguments becomes a part of these kernels.
 
 16-bit floats are widened inside."""
 
+from extensibility import OutputTensor, foreach, register
 from extensibility import _FusedInputTensor as FusedInputTensor
-from extensibility import _FusedOutputTensor as FusedOutputTensor
-from extensibility import foreach, register
 from layout import Coord
 from max.gpu.host import DeviceContext
 
@@ -113,7 +112,7 @@ struct Unary:
     def execute[
         dtype: DType, rank: Int, //, kind: StaticString, target: StaticString
     ](
-        output: FusedOutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=rank, ...],
         x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
@@ -131,7 +130,7 @@ struct Binary:
     def execute[
         dtype: DType, rank: Int, //, kind: StaticString, target: StaticString
     ](
-        output: FusedOutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=rank, ...],
         x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         y: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
@@ -158,7 +157,7 @@ struct BinaryScalar:
         first: Bool,
         target: StaticString,
     ](
-        output: FusedOutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=rank, ...],
         x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         scalar: Float64,
         ctx: DeviceContext,
@@ -186,7 +185,7 @@ struct Exponent:
     def execute[
         dtype: DType, rank: Int, //, target: StaticString
     ](
-        output: FusedOutputTensor[dtype=DType.int32, rank=rank, ...],
+        output: OutputTensor[dtype=DType.int32, rank=rank, ...],
         x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
@@ -203,7 +202,7 @@ struct SignBit:
     def execute[
         dtype: DType, rank: Int, //, target: StaticString
     ](
-        output: FusedOutputTensor[dtype=DType.bool, rank=rank, ...],
+        output: OutputTensor[dtype=DType.bool, rank=rank, ...],
         x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:

@@ -1,10 +1,10 @@
 """A graph that keeps MAX from fusing what it computes wrongly when fused, and from folding (26.7).
 
-**Views that split vectors.** What follows a kernel (matmul, gather, layer_norm, one of ours that
-writes a ``FusedOutputTensor``) is fused into the loop that writes the kernel's result, vector by
-vector along the kernel's own last axis. When a view between the two makes that axis shorter
-(``[n, 25]`` seen as ``[n, 5, 5]``), one vector covers several rows of the view, yet a broadcast
-operand is read for the first row alone: wrong numbers, or a read beyond its end.
+**Views that split vectors.** What follows a kernel (matmul, gather, layer_norm, a reduction) is
+fused into the loop that writes the kernel's result, vector by vector along the kernel's own last
+axis. When a view between the two makes that axis shorter (``[n, 25]`` seen as ``[n, 5, 5]``), one
+vector covers several rows of the view, yet a broadcast operand is read for the first row alone:
+wrong numbers, or a read beyond its end.
 
 **Outer sums of symbolic sizes.** A value that is larger than each of its operands (``rows[:, None]
 + columns``) and is then broadcast again is read at its first element everywhere.
@@ -69,14 +69,7 @@ _FREE = frozenset(
     {"Constant", "ConstantExternal", "Reshape", "StaticReshape", "BroadcastTo", "Rebind",
      "RebindTensorShape", "Sequence", "Call", "Output", "Yield"}
 )  # fmt: skip
-# Our kernels that take in what follows them.
-FUSING_KERNELS = frozenset(
-    {
-        "tmb_binary", "tmb_binary_scalar", "tmb_concat", "tmb_exponent", "tmb_reduce",
-        "tmb_sign_bit", "tmb_unary",
-    }
-)  # fmt: skip
-_MATERIAL = _CONVOLUTIONS | {"Block", "SequenceOp", "ConstantOp", "ConstantExternalOp"}
+_MATERIAL = _CONVOLUTIONS | {"Block", "SequenceOp", "ConstantOp", "ConstantExternalOp", "CustomOp"}
 
 
 class GuardedGraph(Graph):
@@ -195,12 +188,7 @@ def _stem(op_type: type) -> str:
 
 def _is_fused_into(value: Any, sources: Sequence[Any], verdicts: Sequence[bool]) -> bool:
     """Whether a kernel that takes in what follows writes the value."""
-    if sources:
-        return any(verdicts)
-    owner = value.owner
-    if type(owner).__name__ == "CustomOp":
-        return owner.symbol in FUSING_KERNELS
-    return type(owner).__name__ not in _MATERIAL
+    return any(verdicts) if sources else type(value.owner).__name__ not in _MATERIAL
 
 
 def _is_outer(value: Any, sources: Sequence[Any], verdicts: Sequence[bool]) -> bool:

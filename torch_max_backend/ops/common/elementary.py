@@ -1,7 +1,7 @@
 """Elementwise functions by kernels of ``mojo_kernels/unary.mojo``.
 
-MAX fuses its own operations into them, but not one of them into another: these are for functions
-that MAX lacks, or has many times slower or less exact. Lowerings that call them are registered with
+What computes their arguments is fused into them, what follows is not: these are for functions that
+MAX lacks, or has many times slower or less exact. Lowerings that call them are registered with
 ``kernels=KERNELS``.
 """
 
