@@ -128,6 +128,7 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
 def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     """Each function applied to its arguments, compiled together; those refused are left out."""
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._pytree import tree_leaves
 
     import torch_max_backend.ops  # noqa: F401
     from torch_max_backend.compile.module import build_module, compile_module, load_models
@@ -140,7 +141,9 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     for name, (function, arguments) in functions.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = make_fx(function, decomposition_table=table, tracing_mode="fake")(*arguments)
+            module = make_fx(lambda *a, f=function: tree_leaves(f(*a)), table, tracing_mode="fake")(
+                *arguments
+            )
         try:
             traces[name] = prepare(module)
         except UnsupportedError as e:
