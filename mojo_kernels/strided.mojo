@@ -83,6 +83,8 @@ def strided_copy[
                 )
             elif step == 1:
                 _line(source, sink, n)
+            elif step == -1:
+                _backwards(source, sink, n)
             else:
                 for j in range(n):
                     sink[unsafe_offset=j] = source[unsafe_offset = j * step]
@@ -99,6 +101,18 @@ def _line[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
         j += width
     while j < n:
         to[unsafe_offset=j] = x[unsafe_offset=j]
+        j += 1
+
+
+@always_inline
+def _backwards[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
+    comptime width = 2 * simd_width_of[dtype]()
+    var j = 0
+    while j + width <= n:
+        to.unsafe_store(j, x.unsafe_load[width=width](1 - width - j).reversed())
+        j += width
+    while j < n:
+        to[unsafe_offset=j] = x[unsafe_offset=-j]
         j += 1
 
 

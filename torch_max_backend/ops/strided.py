@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
+from max.graph import DeviceRef, Dim, TensorValue, ops
 from torch.fx import Node
 
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph.shapes import hint
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.copies import strided_copy
 from torch_max_backend.ops.common.positions import (
     Size,
     along,
@@ -95,9 +96,7 @@ def as_strided(
     if dense and is_zero(offset):
         return to_expected(window(flat, 0, 0, product(size)))
     if self.device.is_cpu() and size:
-        layout = ops.shape_to_tensor([Dim(n) for n in (*stride, offset)])
-        out = TensorType(self.dtype, expected().shape, self.device)
-        return ops.custom("tmb_strided", self.device, [flat, layout], [out])[0].tensor
+        return strided_copy(flat, expected().shape, stride, offset)
     return ops.gather(flat, _positions(size, stride, offset, self.device), 0)
 
 
