@@ -4,17 +4,21 @@
 MAX subgraph again (``graph/regions.py``). ``map`` and ``scan`` over a known length are one body a
 step, found equal in the same way. ``flex_attention`` is what torch defines it to be: a dense
 attention with the modification between its products. ``auto_functionalized`` is the functional
-counterpart of the operator that it wraps (``graph/mutating.py``).
+counterpart of the operator that it wraps (``graph/mutating.py``). So are torch's chunked
+``linear_cross_entropy`` operators, which are Python code, though of no higher order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
 from torch._higher_order_ops.flex_attention import sdpa_dense, sdpa_dense_backward
+from torch._library.custom_ops import CustomOpDef
 from torch.func import functionalize
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -56,6 +60,12 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     higher.auto_functionalized: mutating.auto_functionalized,
     higher.auto_functionalized_v2: mutating.auto_functionalized_v2,
 }
+# Torch's operators whose kernel is Python code, where torch has them.
+if find_spec("torch.nn.modules.linear_cross_entropy"):
+    for _operator in vars(import_module("torch.nn.modules.linear_cross_entropy")).values():
+        if isinstance(_operator, CustomOpDef):
+            _WRITTEN_OUT[_operator._opoverload] = _operator._init_fn
+
 _STEPS = {higher.map_impl: 1, higher.scan: 2}
 
 
