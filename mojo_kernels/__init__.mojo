@@ -1,7 +1,10 @@
 """The kernels that MAX lacks."""
 
 from .attention import *
+from .concatenation import *
 from .convolution import *
+from .cumsum import *
+from .gather import *
 from .gemm import *
 from .lookup import *
 from .normalization import *
@@ -10,3 +13,4 @@ from .positions import *
 from .reductions import *
 from .scan import *
 from .softmax import *
+from .strided import *

@@ -11,6 +11,8 @@ from std.utils.numerics import isnan
 from .panels import Address
 
 comptime DIGITS = 256
+# Up to here an insertion sort is faster.
+comptime SHORT = 48
 
 
 def key_type[dtype: DType]() -> DType:
@@ -88,6 +90,27 @@ def _starts(counts: Address[DType.int64], n: Int) -> Bool:
     return True
 
 
+def _insertion_sort[
+    dtype: DType, //, descending: Bool
+](source: Address[dtype], n: Int, values: Address[dtype], indices: Address[DType.int64]):
+    """What `radix_sort` does, for so few that its counts would cost more."""
+    var pairs = indices.unsafe_bitcast[UInt64]()
+    for at in range(n):
+        var key = key_of[descending](source[unsafe_offset=at])
+        var pair = (UInt64(key) << 32) | UInt64(at)
+        var to = at
+        while to > 0 and pairs[unsafe_offset = to - 1] > pair:
+            pairs[unsafe_offset=to] = pairs[unsafe_offset = to - 1]
+            to -= 1
+        pairs[unsafe_offset=to] = pair
+    for at in range(n):
+        var pair = pairs[unsafe_offset=at]
+        var place = Int(pair & 0xFFFFFFFF)
+        var key = (pair >> 32).cast[key_type[dtype]()]()
+        values[unsafe_offset=at] = value_of[descending](key, source, place)
+        indices[unsafe_offset=at] = Int64(place)
+
+
 def radix_sort[
     dtype: DType, //, descending: Bool
 ](
@@ -105,6 +128,10 @@ def radix_sort[
     comptime size = size_of[Scalar[dtype]]()
     comptime KeyType = key_type[dtype]()
     comptime Key = Scalar[KeyType]
+    comptime if size <= 4:
+        if n <= SHORT:
+            _insertion_sort[descending](source, n, values, indices)
+            return
     var counts = Array[Int64, size * DIGITS](fill=0)
     var cp = Pointer(to=counts).unsafe_bitcast[Int64]().unsafe_origin_cast[MutAnyOrigin]()
     var from_i = indices.unsafe_bitcast[UInt64]()

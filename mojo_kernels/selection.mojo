@@ -122,7 +122,7 @@ def _by_threshold[
     """Collects what stands before the worst of `k` values found so far, and sorts that whenever
     it fills its memory."""
     comptime width = simd_width_of[dtype]()
-    var room = 4 * k
+    var room = 3 * k
     var kept = _Candidates[dtype](room)
     for at in range(room):
         kept.add(source[unsafe_offset=at], at)

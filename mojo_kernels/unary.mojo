@@ -1,8 +1,10 @@
-"""Elementwise functions that MAX lacks, or has slow or inexact.
+"""Elementwise functions that MAX lacks, or has slow or inexact. What computes
+their arguments becomes a part of these kernels.
 
 16-bit floats are widened inside."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import OutputTensor, foreach, register
+from extensibility import _FusedInputTensor as FusedInputTensor
 from layout import Coord
 from max.gpu.host import DeviceContext
 
@@ -111,12 +113,12 @@ struct Unary:
         dtype: DType, rank: Int, //, kind: StaticString, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[dtype, width]:
-            var v = x.load[width](at).cast[working[dtype]()]()
+            var v = x._fused_load[width](at).cast[working[dtype]()]()
             return function_of_one[kind](v).cast[dtype]()
 
         foreach[target=target](body, output, ctx)
@@ -129,14 +131,14 @@ struct Binary:
         dtype: DType, rank: Int, //, kind: StaticString, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
-        y: InputTensor[dtype=dtype, rank=rank, ...],
+        x: FusedInputTensor[dtype=dtype, rank=rank, ...],
+        y: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x, var y} -> SIMD[dtype, width]:
-            var v = x.load[width](at).cast[working[dtype]()]()
-            var w = y.load[width](at).cast[working[dtype]()]()
+            var v = x._fused_load[width](at).cast[working[dtype]()]()
+            var w = y._fused_load[width](at).cast[working[dtype]()]()
             return function_of_two[kind](v, w).cast[dtype]()
 
         foreach[target=target](body, output, ctx)
@@ -156,7 +158,7 @@ struct BinaryScalar:
         target: StaticString,
     ](
         output: OutputTensor[dtype=dtype, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         scalar: Float64,
         ctx: DeviceContext,
     ) raises:
@@ -165,7 +167,7 @@ struct BinaryScalar:
 
         @always_inline
         def body[width: Int](at: Coord[...]) {var x, var number} -> SIMD[dtype, width]:
-            var v = x.load[width](at).cast[wide]()
+            var v = x._fused_load[width](at).cast[wide]()
             var other = SIMD[wide, width](number)
             comptime if first:
                 return function_of_two[kind](other, v).cast[dtype]()
@@ -184,12 +186,12 @@ struct Exponent:
         dtype: DType, rank: Int, //, target: StaticString
     ](
         output: OutputTensor[dtype=DType.int32, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[DType.int32, width]:
-            return exponent(x.load[width](at).cast[working[dtype]()]())
+            return exponent(x._fused_load[width](at).cast[working[dtype]()]())
 
         foreach[target=target](body, output, ctx)
 
@@ -201,11 +203,11 @@ struct SignBit:
         dtype: DType, rank: Int, //, target: StaticString
     ](
         output: OutputTensor[dtype=DType.bool, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[DType.bool, width]:
-            return is_negative(x.load[width](at).cast[working[dtype]()]())
+            return is_negative(x._fused_load[width](at).cast[working[dtype]()]())
 
         foreach[target=target](body, output, ctx)

@@ -98,6 +98,110 @@ def test_eager(dtype: torch.dtype) -> None:
     torch.testing.assert_close(_scale()(x, 2.0, 1, True), _reference(x, 2, 1, True))
 
 
+ACCUMULATE = """
+from extensibility import InputTensor, OutputTensor, foreach, register
+from layout import Coord
+from max.gpu.host import DeviceContext
+
+
+@register("tests_accumulate")
+struct Accumulate:
+    @staticmethod
+    def execute[
+        target: StaticString
+    ](
+        output: OutputTensor,
+        x: InputTensor[dtype=output.dtype, rank=output.rank, ...],
+        y: InputTensor[dtype=output.dtype, rank=output.rank, ...],
+        by: Float64,
+        ctx: DeviceContext,
+    ) raises:
+        var factor = by.cast[output.dtype]()
+
+        @always_inline
+        def body[width: Int](at: Coord[...]) {var x, var y, var factor} -> SIMD[
+            output.dtype, width
+        ]:
+            return x.load[width](at) + y.load[width](at) * factor
+
+        foreach[target=target](body, output, ctx)
+"""
+
+
+@cache
+def _accumulate() -> Any:
+    return mojo_op(
+        "tests::accumulate(Tensor(a!) x, Tensor y, float by=1.0) -> ()",
+        ACCUMULATE,
+        fake=lambda x, y, by=1.0: None,
+    )
+
+
+@compile_group("mojo_op", weight=2)
+def test_an_operator_that_writes_to_an_argument() -> None:
+    from torch_max_backend import max_backend
+
+    def function(x: Tensor, y: Tensor, op: Any) -> Tensor:
+        rows = x * 1
+        op(rows[1:], y, 3.0)
+        op(x, rows)
+        op(x[0], rows[1])
+        return rows
+
+    def reference(x: Tensor, y: Tensor, by: float = 1.0) -> None:
+        x += y * by
+
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 4), torch.randn(2, 4)
+    ours, theirs = x.clone(), x.clone()
+    compiled = torch.compile(function, backend=max_backend, fullgraph=True)
+    torch.testing.assert_close(compiled(ours, y, _accumulate()), function(theirs, y, reference))
+    torch.testing.assert_close(ours, theirs)
+    _accumulate()(ours, x, 0.5)
+    torch.testing.assert_close(ours, theirs + x * 0.5)
+
+
+@compile_group("mojo_op")
+def test_a_lowering_of_an_operator_that_writes_to_an_argument() -> None:
+    from max.graph import TensorValue
+
+    from torch_max_backend import map_to, max_backend
+
+    @torch.library.custom_op("tests::halve", mutates_args={"x"})
+    def halve(x: Tensor, by: float) -> Tensor:
+        old = x.clone()
+        x /= by
+        return old
+
+    halve.register_fake(lambda x, by: torch.empty_like(x))
+
+    @map_to(torch.ops.tests.halve.default)
+    def lowering(x: TensorValue, by: float) -> tuple[TensorValue, TensorValue]:
+        return x, x / by
+
+    x = torch.randn(5)
+    ours, theirs = x.clone(), x.clone()
+    compiled = torch.compile(lambda v: halve(v, 2.0) - v, backend=max_backend, fullgraph=True)
+    torch.testing.assert_close(compiled(ours), halve(theirs, 2.0) - theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("(Tensor(a!) x) -> Tensor(a!)", "nothing but new tensors"),
+        ("(Tensor(a!)[] x) -> ()", "of type Tensor"),
+    ],
+)
+def test_what_has_no_functional_counterpart(schema: str, words: str) -> None:
+    from torch_max_backend import map_to
+
+    with torch.library._scoped_library("tests", "FRAGMENT") as library:
+        library.define(f"written{schema}")
+        with pytest.raises(RegistrationError, match=words):
+            map_to(torch.ops.tests.written.default)(lambda x: x)
+
+
 def test_a_change_of_the_code_is_another_artifact(tmp_path: Path) -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 

@@ -14,6 +14,7 @@ from torch.library import CustomOpDef
 
 from torch_max_backend.convert.registry import Refusal, argument_name, map_to
 from torch_max_backend.errors import RegistrationError
+from torch_max_backend.graph.mutating import counterpart, run_by
 
 _SCALARS = ("float", "int", "bool", "SymInt")
 
@@ -51,11 +52,13 @@ def mojo_op(
 
     The kernel's ``execute`` takes an ``OutputTensor`` for each result, then the arguments in the
     schema's order: an ``InputTensor`` for each Tensor, ``Float64``, ``Int64`` and ``Bool`` scalars
-    for float, int and bool, then the ``DeviceContext``. Tensors arrive contiguous.
+    for float, int and bool, then the ``DeviceContext``. Tensors arrive contiguous. What the
+    operator writes to, ``Tensor(a!)``, is an ``InputTensor`` with the old values, and one more
+    ``OutputTensor`` for the new ones, after those of the results.
 
     Args:
         schema: ``namespace::name(arguments) -> results``: Tensor, float, int and bool arguments,
-            Tensor results, none of them written to.
+            new Tensors or nothing, ``()``, as results.
         source: A Mojo file, the folder of a Mojo package, or Mojo code.
         fake: Called with the arguments, returns empty tensors of the results' shapes and dtypes.
         kernel: The kernel's name in ``@register``; by default ``namespace_name``.
@@ -67,7 +70,8 @@ def mojo_op(
         The operator.
 
     Raises:
-        RegistrationError: The schema has an argument or a result that a kernel cannot take.
+        RegistrationError: The schema has an argument or a result that a kernel cannot take, or
+            there is a ``backward`` for an operator that writes to an argument.
     """
     name, _, rest = schema.partition("(")
     kernel = kernel or name.replace("::", "_")
@@ -75,11 +79,17 @@ def mojo_op(
 
     def eager(*arguments: Any, **keywords: Any) -> Any:
         with torch.no_grad():
+            if overload._schema.is_mutable:
+                return run_by(overload, _compiled(counterpart(overload)), *arguments, **keywords)
             return _compiled(overload)(*arguments, **keywords)
 
-    operator = torch.library.custom_op(name, eager, mutates_args=(), schema=f"({rest}")
+    given = torch._C.parse_schema(schema).arguments
+    written = {a.name for a in given if a.alias_info is not None and a.alias_info.is_write}
+    operator = torch.library.custom_op(name, eager, mutates_args=written, schema=f"({rest}")
     operator.register_fake(fake)
     if backward is not None:
+        if operator._opoverload._schema.is_mutable:
+            raise RegistrationError(f"{schema} writes to an argument: it has no backward.")
         operator.register_autograd(backward, setup_context=setup_context)
     overload = operator._opoverload
     _check(overload, parameters)
@@ -108,10 +118,10 @@ def _check(op: torch._ops.OpOverload, parameters: Sequence[str]) -> None:
     kinds = {a.name: str(a.type) for a in op._schema.arguments}
     wrong = [f"{kind} {name}" for name, kind in kinds.items() if kind not in ("Tensor", *_SCALARS)]
     wrong += [str(r.type) for r in op._schema.returns if str(r.type) != "Tensor"]
-    if wrong or op._schema.is_mutable:
+    if wrong:
         raise RegistrationError(
-            f"{op._schema}: a Mojo kernel takes Tensor, float, int and bool and returns Tensors"
-            + (f", not {', '.join(wrong)}." if wrong else "; it may not write to its arguments.")
+            f"{op._schema}: a Mojo kernel takes Tensor, float, int and bool and returns Tensors, "
+            f"not {', '.join(wrong)}."
         )
     unknown = [n for n in parameters if kinds.get(n) not in _SCALARS]
     if unknown:

@@ -87,6 +87,7 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     from torch_max_backend.convert.seed import use_seeds
     from torch_max_backend.convert.support import check_supported
     from torch_max_backend.graph.complex import real_pairs
+    from torch_max_backend.graph.copies import gather_copies
     from torch_max_backend.graph.effects import inline_effects
     from torch_max_backend.graph.epilogues import fuse_epilogues
     from torch_max_backend.graph.fold import fold_constants
@@ -97,6 +98,7 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     inline_effects(module)
     fold_constants(module)
     real_pairs(module)
+    gather_copies(module)
     wanted = None if options is None else options.bank
     found = None
     if wanted is not False:

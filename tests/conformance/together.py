@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import torch_max_backend.ops  # noqa: F401
+from torch_max_backend.cache.key import cache_key, components
 from torch_max_backend.compile.module import (
     build_module,
     compile_module,
@@ -145,9 +146,12 @@ def compile_together(programs: Sequence[Program]) -> None:
 def _compile(programs: list[Program]) -> None:
     if not programs:
         return
-    traces = [p.trace for p in programs if p.trace is not None]
+    # Equal graphs share a model, as they do in a process of a user's.
+    keys = [cache_key(components(p.trace)) for p in programs if p.trace is not None]
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    traces = [programs[keys.index(key)].trace for key in place]
     try:
-        module, libraries = build_module(traces)
+        module, libraries = build_module([t for t in traces if t is not None])
     except Exception as e:
         # A failed build leaves its operations in the module: whoever fails is found alone.
         good = [p for p in programs if len(programs) > 1 and _builds(p)]
@@ -169,8 +173,10 @@ def _compile(programs: list[Program]) -> None:
         _compile(programs[:half])
         _compile(programs[half:])
         return
-    for program, trace, model in zip(programs, traces, models, strict=True):
-        executable = Executable(model, trace.signature, trace.constants())
+    for program, key in zip(programs, keys, strict=True):
+        trace = program.trace
+        assert trace is not None
+        executable = Executable(models[place[key]], trace.signature, trace.constants())
         program.executable = with_pairs(executable, trace.signature)
 
 

@@ -40,7 +40,19 @@ def _bounds(x: torch.Tensor) -> Any:
     return x[1:100], x[-2:], x[-100:2], x[:, 1::3], x[:, -4:-1], x[2:2], x[:, 0:END:2], x[-1]
 
 
+def _copies(x: torch.Tensor) -> Any:
+    """Copies out of memory that is not read in its order, whole tiles and rests of them."""
+    return tuple(
+        view.to(dtype).contiguous() if dtype == x.dtype else x.to(dtype).T.contiguous()
+        for dtype in (x.dtype, torch.bool, torch.int64, torch.bfloat16, torch.uint8)
+        for view in (x.t(), x[:, ::2], x[3:, 1::3].t(), x.view(67, 3, -1).permute(2, 0, 1))
+    )
+
+
 CASES = {
+    "copies of views": Case(_copies, (torch.randn(201, 134).round(),)),
+    "windows": Case(lambda x: x.as_strided((5, 4), (3, 2), 1), (X,)),
+    "windows, dynamic": Case(lambda x: x.as_strided((x.shape[0], 4), (3, 2), 1), (X,), True),
     "slice bounds": Case(_bounds, (X,)),
     "slice bounds, dynamic": Case(_bounds, (X,), True),
     "slice by sizes, dynamic": Case(_sizes, (X, torch.ones(2, 7)), True),

@@ -127,7 +127,10 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
 
 def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     """Each function applied to its arguments, compiled together; those refused are left out."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._pytree import tree_leaves
 
     import torch_max_backend.ops  # noqa: F401
     from torch_max_backend.compile.module import build_module, compile_module, load_models
@@ -140,7 +143,12 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     for name, (function, arguments) in functions.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = make_fx(function, decomposition_table=table, tracing_mode="fake")(*arguments)
+            leaves = dispatch_functionalize(
+                lambda *a, f=function: tree_leaves(f(*a)), FunctionalTensorMode()
+            )
+            with enable_python_dispatcher():
+                module = make_fx(leaves, table, tracing_mode="fake")(*arguments)
+            module.graph.eliminate_dead_code()
         try:
             traces[name] = prepare(module)
         except UnsupportedError as e:

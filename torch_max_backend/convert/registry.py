@@ -19,6 +19,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from torch_max_backend import environment
 from torch_max_backend.errors import RegistrationError
+from torch_max_backend.graph.mutating import counterpart, misfit
 
 F = TypeVar("F", bound=Callable[..., Any])
 # A family's file in ``mojo_kernels`` without ".mojo", "base", or Mojo sources elsewhere.
@@ -142,7 +143,8 @@ def map_to(
     The function's parameters carry the names of the overload's schema (a trailing underscore
     where Python reserves the name) and receive: MAX ``TensorValue`` for tensors, ``int`` or MAX
     ``Dim`` for SymInt arguments, Python scalars, ``DType`` for dtypes, ``DeviceRef`` for devices,
-    lists of these. It returns one ``TensorValue`` or a tuple of them, as the schema returns.
+    lists of these. It returns one ``TensorValue`` or a tuple of them, as the schema returns. For an
+    operator of your own that writes to arguments, their new values follow, in the schema's order.
 
     Args:
         targets: Overloads, or packets (each functional overload whose arguments fit).
@@ -161,14 +163,16 @@ def map_to(
         random: The function draws random numbers (``convert.context.random_stream``).
 
     Raises:
-        RegistrationError: An overload has a lowering already, mutates an argument or writes to
-            ``out=``, or the function's parameters do not fit the schema.
+        RegistrationError: An overload has a lowering already, or is one of torch's that mutates an
+            argument or writes to ``out=``; or the function's parameters do not fit the schema.
     """
 
     def decorate(function: F) -> F:
         for target in targets:
             for op in _overloads(target, function):
                 _check_overload(op)
+                if op._schema.is_mutable:
+                    op = counterpart(op)
                 parameters = _fit(op, function)
                 lowering = Lowering(
                     op,
@@ -205,11 +209,9 @@ def _overloads(target: Any, function: Callable[..., Any]) -> list[OpOverload]:
 
 
 def _check_overload(op: OpOverload) -> None:
-    if op._schema.is_mutable:
-        raise RegistrationError(
-            f"{op} writes to an argument: {op._schema}",
-            "Register the functional overload; torch.compile functionalizes before conversion.",
-        )
+    wrong = misfit(op) if op._schema.is_mutable else None
+    if wrong is not None:
+        raise RegistrationError(f"{op} writes to an argument: {op._schema}", wrong)
 
 
 def argument_name(name: str) -> str:

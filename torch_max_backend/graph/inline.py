@@ -3,22 +3,28 @@
 ``invoke_subgraph`` (``torch.compiler.nested_compile_region``) is its body: equal bodies become one
 MAX subgraph again (``graph/regions.py``). ``map`` and ``scan`` over a known length are one body a
 step, found equal in the same way. ``flex_attention`` is what torch defines it to be: a dense
-attention with the modification between its products.
+attention with the modification between its products. ``auto_functionalized`` is the functional
+counterpart of the operator that it wraps (``graph/mutating.py``). So are torch's chunked
+``linear_cross_entropy`` operators, which are Python code, though of no higher order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
 from torch._higher_order_ops.flex_attention import sdpa_dense, sdpa_dense_backward
+from torch._library.custom_ops import CustomOpDef
 from torch.func import functionalize
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
+from torch_max_backend.graph import mutating
 from torch_max_backend.graph.decompositions import decomposition_table
 from torch_max_backend.graph.nested import every_node
 
@@ -51,12 +57,23 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     higher.scan: _scan,
     higher.flex_attention: sdpa_dense,
     higher.flex_attention_backward: sdpa_dense_backward,
+    higher.auto_functionalized: mutating.auto_functionalized,
+    higher.auto_functionalized_v2: mutating.auto_functionalized_v2,
 }
+# Torch's operators whose kernel is Python code, where torch has them.
+if find_spec("torch.nn.modules.linear_cross_entropy"):
+    for _operator in vars(import_module("torch.nn.modules.linear_cross_entropy")).values():
+        if isinstance(_operator, CustomOpDef):
+            _WRITTEN_OUT[_operator._opoverload] = _operator._init_fn
+
 _STEPS = {higher.map_impl: 1, higher.scan: 2}
 
 
-def _known_length(node: torch.fx.Node) -> bool:
-    """Whether the steps of a ``map`` or ``scan`` can be counted."""
+def _can_be(node: torch.fx.Node) -> bool:
+    """Whether the steps of a ``map`` or ``scan`` can be counted, and what an operator that writes
+    to its arguments does is known."""
+    if node.target in (higher.auto_functionalized, higher.auto_functionalized_v2):
+        return mutating.is_known_mutation(node)
     if node.target not in _STEPS:
         return True
     xs = node.args[_STEPS[node.target]]
@@ -76,7 +93,7 @@ def _run(module: GraphModule, *arguments: Any) -> Any:
 def inlined(module: GraphModule) -> GraphModule:
     """The graph with such operators written out; the very module where there are none."""
     found = [n for n in every_node(module) if n.target in _WRITTEN_OUT]
-    if not found or not all(map(_known_length, found)):
+    if not found or not all(map(_can_be, found)):
         return module
     given = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
     mode = detect_fake_mode(given)

@@ -78,7 +78,12 @@ def gather(
         rows = ops.reshape(self, [product(self.shape)])
         picked = take_rows(rows, ops.reshape(index, [product(index.shape)]), 0, wrap=False)
         return ops.reshape(picked, list(spec.shape))
-    positions = flat_positions(index, axis(dim, self.rank), list(self.shape))
+    dim = axis(dim, self.rank)
+    if self.device.is_cpu():
+        out = TensorType(self.dtype, spec.shape, self.device)
+        values = [self, to_dtype(index, DType.int64)]
+        return ops.custom("tmb_gather", self.device, values, [out], {"axis": dim})[0].tensor
+    positions = flat_positions(index, dim, list(self.shape))
     return ops.gather(ops.reshape(self, [product(self.shape)]), positions, 0)
 
 

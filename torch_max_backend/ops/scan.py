@@ -10,19 +10,26 @@ from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.positions import product
 from torch_max_backend.ops.common.promotion import full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 
 aten = torch.ops.aten
 
 
-@map_to(aten.cumsum.default)
+@map_to(aten.cumsum.default, kernels="base")
 def cumsum(self: TensorValue, dim: int, *, dtype: DType | None = None) -> TensorValue:
     """cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
     value = to_dtype(self, working_dtype())
     if value.rank == 0 or is_empty(value.shape):
         return value
-    return ops.cumsum(value, axis(dim, value.rank))
+    dim = axis(dim, value.rank)
+    if not value.device.is_cpu():
+        return ops.cumsum(value, dim)
+    outer, inner = product(value.shape[:dim]), product(value.shape[dim + 1 :])
+    lines = ops.reshape(value, [outer, value.shape[dim], inner])
+    result = ops.custom("tmb_cumsum", value.device, [lines], [lines.type])
+    return ops.reshape(result[0].tensor, value.shape)
 
 
 @map_to(aten.cumprod.default, kernels="base")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
-from max.graph import Dim, TensorValue, ops
+from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.bank import permuted
+from torch_max_backend.ops.common.copies import strided_copy
 from torch_max_backend.ops.common.positions import (
     Size,
     iota,
@@ -21,6 +24,11 @@ from torch_max_backend.ops.common.positions import (
 from torch_max_backend.ops.common.promotion import full, to_dtype
 
 aten = torch.ops.aten
+
+# The kernel is compiled for the number of tensors that it joins.
+_FEW = 8
+# Elements of a row that is not worth a loop of its own.
+_SHORT = 16
 
 
 def reshaped(value: TensorValue, shape: list[Size]) -> TensorValue:
@@ -114,12 +122,19 @@ def repeat(self: TensorValue, repeats: list[int | Dim]) -> TensorValue:
     return to_expected(ops.broadcast_to(reshaped(self, split), wide))
 
 
-@map_to(aten.flip.default, native16=True)
+@map_to(aten.flip.default, native16=True, kernels="base")
 def flip(self: TensorValue, dims: list[int]) -> TensorValue:
     """flip(Tensor self, int[] dims) -> Tensor"""
     if self.rank == 0 or any(is_zero(size) for size in self.shape):
         return self
-    for dim in sorted({axis(d, self.rank) for d in dims}):
+    turned = {axis(d, self.rank) for d in dims}
+    sizes = [static(size) for size in self.shape]
+    if self.device.is_cpu() and turned and None not in sizes:
+        steps = [math.prod(sizes[i + 1 :]) for i in range(self.rank)]
+        offset = sum((sizes[d] - 1) * steps[d] for d in turned)
+        strides = [-s if i in turned else s for i, s in enumerate(steps)]
+        return strided_copy(reshaped(self, [product(sizes)]), sizes, strides, offset)
+    for dim in sorted(turned):
         # By a gather: MAX leaves some static slices of negative step unturned.
         size = self.shape[dim]
         last = on_device(size - 1, self.device)
@@ -127,7 +142,7 @@ def flip(self: TensorValue, dims: list[int]) -> TensorValue:
     return self
 
 
-@map_to(aten.cat.default, native16=True)
+@map_to(aten.cat.default, native16=True, kernels="base")
 def cat(tensors: list[TensorValue], dim: int = 0) -> TensorValue:
     """cat(Tensor[] tensors, int dim=0) -> Tensor"""
     spec = expected()
@@ -146,10 +161,27 @@ def cat(tensors: list[TensorValue], dim: int = 0) -> TensorValue:
         others[dim] = part.shape[dim]
         same = all(a == b for a, b in zip(part.shape, others, strict=True))
         aligned.append(part if same else ops.rebind(part, others))
+    if spec.device.is_cpu() and len(aligned) <= _FEW:
+        return _joined(aligned, dim)
     return ops.concat(aligned, dim)
 
 
-@map_to(aten.roll.default, native16=True)
+def _joined(parts: list[TensorValue], dim: int) -> TensorValue:
+    shape = list(parts[0].shape)
+    shape[dim] = sum((p.shape[dim] for p in parts), start=Dim(0))
+    last = static(shape[-1])
+    if dim < len(shape) - 1 and last is not None and last < _SHORT:
+        # Too short for vectors: what lies beside each other from the axis on, as one row.
+        parts = [ops.reshape(p, [*p.shape[:dim], product(p.shape[dim:])]) for p in parts]
+        row = product(shape[dim:])
+        out = TensorType(parts[0].dtype, [*shape[:dim], row], parts[0].device)
+    else:
+        out = TensorType(parts[0].dtype, shape, parts[0].device)
+    result = ops.custom("tmb_concat", out.device, parts, [out], {"axis": dim})[0].tensor
+    return result if out.rank == len(shape) else ops.reshape(result, shape)
+
+
+@map_to(aten.roll.default, native16=True, kernels="base")
 def roll(
     self: TensorValue, shifts: int | Dim | list[int | Dim], dims: int | list[int]
 ) -> TensorValue:
@@ -175,7 +207,8 @@ def _rolled(value: TensorValue, dim: int, shift: Size) -> TensorValue:
         if cut == 0:
             return value
         tail = window(value, dim, cut, size - cut)
-        return ops.concat([tail, window(value, dim, 0, cut)], dim)
+        parts = [tail, window(value, dim, 0, cut)]
+        return _joined(parts, dim) if value.device.is_cpu() else ops.concat(parts, dim)
     positions = ops.mod(
         iota(value.shape[dim], value.device) - on_device(shift, value.device),
         on_device(value.shape[dim], value.device),

@@ -12,6 +12,7 @@ from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph.shapes import hint
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.copies import strided_copy
 from torch_max_backend.ops.common.positions import (
     Size,
     along,
@@ -75,7 +76,7 @@ def _within_dense(
     return None
 
 
-@map_to(aten.as_strided.default, supports=_within_dense, native16=True)
+@map_to(aten.as_strided.default, supports=_within_dense, native16=True, kernels="base")
 def as_strided(
     self: TensorValue,
     size: list[int | Dim],
@@ -94,6 +95,8 @@ def as_strided(
     )
     if dense and is_zero(offset):
         return to_expected(window(flat, 0, 0, product(size)))
+    if self.device.is_cpu() and size:
+        return strided_copy(flat, expected().shape, stride, offset)
     return ops.gather(flat, _positions(size, stride, offset, self.device), 0)
 
 

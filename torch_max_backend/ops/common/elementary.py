@@ -1,6 +1,6 @@
 """Elementwise functions by kernels of ``mojo_kernels/unary.mojo``.
 
-A kernel is not fused with its neighbours, as operations of MAX are: these are for functions that
+What computes their arguments is fused into them, what follows is not: these are for functions that
 MAX lacks, or has many times slower or less exact. Lowerings that call them are registered with
 ``kernels=KERNELS``.
 """

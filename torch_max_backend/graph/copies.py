@@ -1,0 +1,73 @@
+"""Copies of transposed and stepped views, as one strided copy.
+
+MAX makes ``x.t().contiguous()`` element by element, each a jump in memory. A copy whose neighbours
+are not neighbours in memory is written as ``as_strided`` of the memory that it is a view of, for
+which there is a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+aten = torch.ops.aten
+
+_COPIES = frozenset({aten.clone.default})
+_VIEWS = frozenset(
+    {
+        aten.alias.default, aten.diagonal.default, aten.expand.default, aten.permute.default,
+        aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default,
+        aten.transpose.int, aten.unfold.default, aten.unsqueeze.default, aten.view.default,
+    }
+)  # fmt: skip
+
+# Below it a copy costs less than the kernel that does not fuse with what surrounds it.
+_LEAST = 4096
+
+
+def gather_copies(module: GraphModule) -> None:
+    """Replace copies of views on CPU that are not read in the order of their memory."""
+    changed = False
+    for node in module.graph.nodes:
+        if node.target not in _COPIES or not isinstance(node.args[0], Node):
+            continue
+        view = node.args[0]
+        root = _memory(view)
+        if root is view or not _is_slow(view.meta["val"], node.meta["val"], root.meta["val"]):
+            continue
+        value = view.meta["val"]
+        offset = value.storage_offset()
+        with module.graph.inserting_before(node):
+            new = module.graph.call_function(
+                aten.as_strided.default, (root, list(value.shape), list(value.stride()), offset)
+            )
+        new.meta = dict(node.meta)
+        node.replace_all_uses_with(new)
+        module.graph.erase_node(node)
+        changed = True
+    if changed:
+        module.graph.eliminate_dead_code()
+
+
+def _memory(node: Node) -> Node:
+    """The node whose memory a chain of views shows."""
+    while node.target in _VIEWS and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+def _is_slow(view: Any, copy: Any, root: Any) -> bool:
+    numbers = [*view.shape, *view.stride(), *root.shape, *root.stride()]
+    numbers += [view.storage_offset(), root.storage_offset()]
+    if view.device.type != "cpu" or not all(isinstance(n, int) for n in numbers):
+        return False
+    steps = [step for size, step in zip(view.shape, view.stride(), strict=True) if size != 1]
+    return (
+        view.numel() >= _LEAST
+        and steps[-1] != 1
+        and 0 not in steps
+        and root.is_contiguous()
+        and copy.is_contiguous()
+    )
