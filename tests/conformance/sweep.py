@@ -36,6 +36,18 @@ _UNTRACEABLE = (
     "GuardOnDataDependentSymNode",
 )
 
+_HEADER = """\
+# Conformance
+
+Samples of torch's operator database (`op_db`) on CPU, compiled and compared with eager PyTorch, which
+may differ from the float64 truth no less than a third as much. Made by
+
+    uv run python -m tests.conformance.sweep --minutes 30 --markdown docs/conformance.md
+
+Pairs of an entry and a dtype come in a random order, always the same; what a run reaches is a fair
+sample of all. "Refused" raises an error that names the operator and the reason.
+"""
+
 # Programs compiled as one module.
 _BATCH = 160
 
@@ -275,7 +287,7 @@ def main() -> None:
             if given.out:
                 given.out.write_text(json.dumps(results, indent=0))
     reached = len({(r["entry"], r["dtype"]) for r in results})
-    text = f"{reached} of {len(tasks)} pairs of an entry and a dtype were reached.\n\n"
+    text = f"{_HEADER}\n{reached} of {len(tasks)} pairs of an entry and a dtype were reached.\n\n"
     text += markdown(results)
     print(text)
     if given.markdown:

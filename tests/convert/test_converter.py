@@ -37,13 +37,16 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def build(function: Callable[..., Any], *arguments: Any, dynamic: bool = False) -> str:
     """The text of the MAX graph of a function."""
+    from torch_max_backend.compile.module import kernel_libraries, kernel_library
     from torch_max_backend.convert.converter import build_graph
     from torch_max_backend.convert.support import check_supported
     from torch_max_backend.graph.signature import analyse
 
     module = traced(function, *arguments, dynamic=dynamic)
     check_supported(module)
-    return str(build_graph(analyse(module), "g0")._mlir_op)
+    trace = analyse(module)
+    library = kernel_library(*kernel_libraries([trace]))
+    return str(build_graph(trace, "g0", library)._mlir_op)
 
 
 def program(x: Tensor, y: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ is lowered is never decomposed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -37,7 +38,17 @@ def _index_add(
     return index_add(self, dim, index, source, alpha=alpha)
 
 
+def _angle(self: torch.Tensor) -> torch.Tensor:
+    """Of real numbers; ``graph/complex_rules.py`` has that of complex ones."""
+    if self.is_complex():
+        return NotImplemented
+    x = self if self.is_floating_point() else self.to(torch.get_default_dtype())
+    result = torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x))
+    return torch.where(x.isnan(), x, result)
+
+
 _OWN = {
+    aten.angle.default: _angle,
     aten.convolution_backward.default: convolution_backward,
     aten.index_add.default: _index_add,
 }
@@ -53,6 +64,7 @@ _MORE = (
     aten.addcdiv,
     aten.addcmul,
     aten.rrelu_with_noise_backward,
+    aten._batch_norm_with_update_functional,
     aten._unsafe_view,
 )
 

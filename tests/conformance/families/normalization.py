@@ -9,4 +9,5 @@ ENTRIES = [
     Entry("native_group_norm"),
     Entry("nn.functional.normalize"),
     Entry("nn.functional.local_response_norm"),
+    Entry("_batch_norm_with_update"),
 ]

@@ -55,4 +55,5 @@ ENTRIES = [
     Entry("special.entr"),
     Entry("special.ndtr"),
     Entry("nan_to_num"),
+    Entry("angle"),
 ]
