@@ -39,8 +39,9 @@ _UNTRACEABLE = (
 _HEADER = """\
 # Conformance
 
-Samples of torch's operator database (`op_db`) on CPU, compiled and compared with eager PyTorch, which
-may differ from the float64 truth no less than a third as much. Made by
+Samples of torch's operator database (`op_db`) on CPU, compiled and compared with eager PyTorch: a
+result passes within the tolerance of torch's own tests, or if it is at most three times as far from
+float64's as eager's is. Made by
 
     uv run python -m tests.conformance.sweep --minutes 30 --markdown docs/conformance.md
 
