@@ -136,6 +136,7 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     from torch_max_backend.compile.module import build_module, compile_module, load_models
     from torch_max_backend.errors import UnsupportedError
     from torch_max_backend.graph.decompositions import decomposition_table
+    from torch_max_backend.graph.whole import whole
     from torch_max_backend.pipeline import prepare
     from torch_max_backend.runtime.executable import Executable
 
@@ -146,7 +147,7 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
             leaves = dispatch_functionalize(
                 lambda *a, f=function: tree_leaves(f(*a)), FunctionalTensorMode()
             )
-            with enable_python_dispatcher():
+            with enable_python_dispatcher(), whole():
                 module = make_fx(leaves, table, tracing_mode="fake")(*arguments)
             module.graph.eliminate_dead_code()
         try:
