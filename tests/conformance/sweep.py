@@ -2,9 +2,10 @@
 
 Every entry of ``op_db`` that torch traces, in eight dtypes and at least six samples each where
 torch has as many. Batches of programs are compiled as one MAX module in processes of their own: a
-crash is found and counted. MAX takes a CPU second for each of the 25,000 programs, so entries and
-dtypes come in a random but fixed order, and ``--minutes`` ends the run: what it has then is a fair
-sample. ``--trace-only`` compiles nothing and says what has no lowering.
+crash is found and counted. MAX takes a CPU second for each of the 25,000 programs, so a run takes
+one sample of every entry in every dtype before it takes the second of any, in a random but fixed
+order, and ``--minutes`` ends it: what it has then is a fair sample. With ``--out``, the next run
+goes on where the last one ended. ``--trace-only`` compiles nothing and says what has no lowering.
 
     python -m tests.conformance.sweep --minutes 30 --markdown docs/conformance.md
     python -m tests.conformance.sweep 'linalg.*' --dtypes float32 --trace-only
@@ -45,14 +46,15 @@ float64's as eager's is. Made by
 
     uv run python -m tests.conformance.sweep --minutes 30 --markdown docs/conformance.md
 
-Pairs of an entry and a dtype come in a random order, always the same; what a run reaches is a fair
-sample of all. "Refused" raises an error that names the operator and the reason.
+A run takes one sample of every entry in every dtype, in a random but fixed order, then a second of
+each, up to six. "Refused" raises an error that names the operator and the reason.
 """
 
 # Programs compiled as one module.
-_BATCH = 160
+_BATCH = 200
 
-Task = tuple[str, str]
+# An entry, a dtype, and the turn in which this sample of theirs comes.
+Task = tuple[str, str, int]
 Result = dict[str, Any]
 
 
@@ -65,15 +67,18 @@ def check(tasks: Sequence[Task], samples: int, dynamic: bool, trace_only: bool) 
     from torch_max_backend import UnsupportedError
 
     found: list[tuple[Task, Program]] = []
-    for name, dtype in tasks:
+    for task in tasks:
+        name, dtype, turn = task
         try:
             made = list(programs(name, getattr(torch, dtype), limit=samples, dynamic=dynamic))
         except Exception as e:
-            yield _result(
-                (name, dtype), f"{name}-{dtype}", "no samples", f"{type(e).__name__}: {e}"
-            )
+            yield _result(task, f"{name}-{dtype}", "no samples", f"{type(e).__name__}: {e}")
             continue
-        found += [((name, dtype), program) for program in made]
+        random.Random(f"{name} {dtype}").shuffle(made)
+        if turn < len(made):
+            found.append((task, made[turn]))
+        else:
+            yield _result(task, f"{name}-{dtype}", "no samples", f"it has {len(made)}")
     if trace_only:
         for _, program in found:
             try:
@@ -159,11 +164,16 @@ def _result(
     return {
         "entry": task[0],
         "dtype": task[1],
+        "turn": task[2],
         "program": program,
         "outcome": outcome,
         "text": text[:2000],
         "operators": list(operators),
     }
+
+
+def _task(result: Result) -> Task:
+    return result["entry"], result["dtype"], result["turn"]
 
 
 def _worker(given: argparse.Namespace) -> None:
@@ -197,21 +207,17 @@ def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
     ]
 
 
-def all_tasks(patterns: Iterable[str], dtypes: Iterable[str]) -> list[Task]:
-    """The (entry, dtype) pairs of ``op_db`` that match, in a random order, always the same."""
+def all_tasks(patterns: Iterable[str], dtypes: Iterable[str], samples: int) -> list[Task]:
+    """The samples of ``op_db`` that match: the first of every (entry, dtype) pair in a random order,
+    then the second of each, and so on; always the same."""
     import torch
 
     from tests.conformance.samples import OPS
 
     chosen = [n for n in OPS if any(fnmatch.fnmatchcase(n, p) for p in patterns)]
-    tasks = [(n, d) for n in chosen for d in dtypes if getattr(torch, d) in OPS[n].dtypes]
-    random.Random(0).shuffle(tasks)
-    return tasks
-
-
-def batches(tasks: Sequence[Task], samples: int) -> list[list[Task]]:
-    size = max(1, _BATCH // samples)
-    return [list(tasks[i : i + size]) for i in range(0, len(tasks), size)]
+    pairs = [(n, d) for n in chosen for d in dtypes if getattr(torch, d) in OPS[n].dtypes]
+    random.Random(0).shuffle(pairs)
+    return [(*pair, turn) for turn in range(samples) for pair in pairs]
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -257,16 +263,20 @@ def main() -> None:
     parser.add_argument("--trace-only", action="store_true", help="compile and run nothing")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start no batch that may end later")
-    parser.add_argument("--out", type=Path, help="write every result as JSON")
+    parser.add_argument("--out", type=Path, help="results as JSON, to go on with")
     parser.add_argument("--markdown", type=Path, help="write the tables")
     parser.add_argument("--tasks", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.tasks:
         _worker(given)
         return
-    tasks = all_tasks(given.ops or ["*"], given.dtypes)
-    work = batches(tasks, given.samples)
+    tasks = all_tasks(given.ops or ["*"], given.dtypes, given.samples)
     results: list[Result] = []
+    if given.out and given.out.exists():
+        results = json.loads(given.out.read_text())
+    done = set(map(_task, results))
+    left = [task for task in tasks if task not in done]
+    work = [left[i : i + _BATCH] for i in range(0, len(left), _BATCH)]
     start, longest = time.monotonic(), 0.0
 
     def run(batch: list[Task]) -> list[Result] | None:
@@ -287,8 +297,10 @@ def main() -> None:
             print(f"{i} of {len(work)}: {dict(counts)}", file=sys.stderr, flush=True)
             if given.out:
                 given.out.write_text(json.dumps(results, indent=0))
-    reached = len({(r["entry"], r["dtype"]) for r in results})
-    text = f"{_HEADER}\n{reached} of {len(tasks)} pairs of an entry and a dtype were reached.\n\n"
+    pairs, reached = ({t[:2] for t in found} for found in (tasks, map(_task, results)))
+    text = (
+        f"{_HEADER}\n{len(reached)} of {len(pairs)} pairs of an entry and a dtype were reached.\n\n"
+    )
     text += markdown(results)
     print(text)
     if given.markdown:

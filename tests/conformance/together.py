@@ -147,11 +147,11 @@ def _compile(programs: list[Program]) -> None:
     if not programs:
         return
     # Equal graphs share a model, as they do in a process of a user's.
-    keys = [cache_key(components(p.trace)) for p in programs if p.trace is not None]
-    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    traces = [programs[keys.index(key)].trace for key in place]
+    traces = [p.trace for p in programs if p.trace is not None]
+    keys = [cache_key(components(trace)) for trace in traces]
+    unique = dict(zip(keys, traces, strict=True))
     try:
-        module, libraries = build_module([t for t in traces if t is not None])
+        module, libraries = build_module(list(unique.values()))
     except Exception as e:
         # A failed build leaves its operations in the module: whoever fails is found alone.
         good = [p for p in programs if len(programs) > 1 and _builds(p)]
@@ -173,10 +173,9 @@ def _compile(programs: list[Program]) -> None:
         _compile(programs[:half])
         _compile(programs[half:])
         return
-    for program, key in zip(programs, keys, strict=True):
-        trace = program.trace
-        assert trace is not None
-        executable = Executable(models[place[key]], trace.signature, trace.constants())
+    model_of = dict(zip(unique, models, strict=True))
+    for program, trace, key in zip(programs, traces, keys, strict=True):
+        executable = Executable(model_of[key], trace.signature, trace.constants())
         program.executable = with_pairs(executable, trace.signature)
 
 

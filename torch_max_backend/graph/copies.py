@@ -14,7 +14,6 @@ from torch.fx import GraphModule, Node
 
 aten = torch.ops.aten
 
-_COPIES = frozenset({aten.clone.default})
 _VIEWS = frozenset(
     {
         aten.alias.default, aten.diagonal.default, aten.expand.default, aten.permute.default,
@@ -31,18 +30,16 @@ def gather_copies(module: GraphModule) -> None:
     """Replace copies of views on CPU that are not read in the order of their memory."""
     changed = False
     for node in module.graph.nodes:
-        if node.target not in _COPIES or not isinstance(node.args[0], Node):
+        if node.target is not aten.clone.default or not isinstance(node.args[0], Node):
             continue
         view = node.args[0]
         root = _memory(view)
         if root is view or not _is_slow(view.meta["val"], node.meta["val"], root.meta["val"]):
             continue
         value = view.meta["val"]
-        offset = value.storage_offset()
+        how = (list(value.shape), list(value.stride()), value.storage_offset())
         with module.graph.inserting_before(node):
-            new = module.graph.call_function(
-                aten.as_strided.default, (root, list(value.shape), list(value.stride()), offset)
-            )
+            new = module.graph.call_function(aten.as_strided.default, (root, *how))
         new.meta = dict(node.meta)
         node.replace_all_uses_with(new)
         module.graph.erase_node(node)

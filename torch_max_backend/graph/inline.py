@@ -57,8 +57,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     higher.scan: _scan,
     higher.flex_attention: sdpa_dense,
     higher.flex_attention_backward: sdpa_dense_backward,
-    higher.auto_functionalized: mutating.auto_functionalized,
-    higher.auto_functionalized_v2: mutating.auto_functionalized_v2,
+    **mutating.WRAPPERS,
 }
 # Torch's operators whose kernel is Python code, where torch has them.
 if find_spec("torch.nn.modules.linear_cross_entropy"):
@@ -72,8 +71,8 @@ _STEPS = {higher.map_impl: 1, higher.scan: 2}
 def _can_be(node: torch.fx.Node) -> bool:
     """Whether the steps of a ``map`` or ``scan`` can be counted, and what an operator that writes
     to its arguments does is known."""
-    if node.target in (higher.auto_functionalized, higher.auto_functionalized_v2):
-        return mutating.is_known_mutation(node)
+    if node.target in mutating.WRAPPERS:
+        return mutating.is_known(node)
     if node.target not in _STEPS:
         return True
     xs = node.args[_STEPS[node.target]]

@@ -24,7 +24,6 @@ higher = torch.ops.higher_order
 
 _library = torch.library.Library("torch_max_backend", "FRAGMENT")
 _counterparts: dict[OpOverload, OpOverload] = {}
-_WRAPPERS = frozenset({higher.auto_functionalized, higher.auto_functionalized_v2})
 
 
 def misfit(op: OpOverload) -> str | None:
@@ -80,17 +79,17 @@ def _results(returned: Any) -> tuple[Tensor, ...]:
     return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
 
 
-def is_known_mutation(node: Node) -> bool:
-    """Whether a node wraps an operator of which the functional counterpart is known."""
-    return node.target in _WRAPPERS and node.args[0] in _counterparts
+def is_known(wrapper: Node) -> bool:
+    """Whether the functional counterpart of the operator that a node wraps is known."""
+    return wrapper.args[0] in _counterparts
 
 
-def auto_functionalized(op: OpOverload, **arguments: Any) -> tuple[Any, ...]:
+def _auto_functionalized(op: OpOverload, **arguments: Any) -> tuple[Any, ...]:
     """``auto_functionalized`` by the counterpart."""
     return _padded(op, _results(counterpart(op)(**arguments)))
 
 
-def auto_functionalized_v2(
+def _auto_functionalized_v2(
     op: OpOverload, *, _all_bases: list[Tensor], **arguments: Any
 ) -> tuple[Any, ...]:
     """``auto_functionalized_v2`` by the counterpart: its results and the new bases, of which what
@@ -109,3 +108,10 @@ def auto_functionalized_v2(
 def _padded(op: OpOverload, results: tuple[Tensor, ...]) -> tuple[Any, ...]:
     """With the ``None`` that stands for an operator's results where it has none."""
     return tuple(results) if op._schema.returns else (None, *results)
+
+
+# The wrappers, by what does the same with the counterpart.
+WRAPPERS: dict[Any, Callable[..., Any]] = {
+    higher.auto_functionalized: _auto_functionalized,
+    higher.auto_functionalized_v2: _auto_functionalized_v2,
+}

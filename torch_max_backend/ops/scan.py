@@ -10,7 +10,7 @@ from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
-from torch_max_backend.ops.common.positions import product
+from torch_max_backend.ops.common.positions import as_lines
 from torch_max_backend.ops.common.promotion import full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 
@@ -26,8 +26,7 @@ def cumsum(self: TensorValue, dim: int, *, dtype: DType | None = None) -> Tensor
     dim = axis(dim, value.rank)
     if not value.device.is_cpu():
         return ops.cumsum(value, dim)
-    outer, inner = product(value.shape[:dim]), product(value.shape[dim + 1 :])
-    lines = ops.reshape(value, [outer, value.shape[dim], inner])
+    lines = as_lines(value, dim)
     result = ops.custom("tmb_cumsum", value.device, [lines], [lines.type])
     return ops.reshape(result[0].tensor, value.shape)
 

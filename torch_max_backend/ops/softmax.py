@@ -11,7 +11,7 @@ from max.graph import TensorValue, ops
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
-from torch_max_backend.ops.common.positions import product
+from torch_max_backend.ops.common.positions import as_lines
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 
@@ -68,9 +68,7 @@ def log_softmax_rows(x: TensorValue, dim: int) -> TensorValue:
 
 
 def _by_kernel(x: TensorValue, dim: int, *, logarithm: bool, blind: bool = False) -> TensorValue:
-    dim = axis(dim, x.rank)
-    outer, inner = product(x.shape[:dim]), product(x.shape[dim + 1 :])
-    lines = ops.reshape(x, [outer, x.shape[dim], inner])
+    lines = as_lines(x, axis(dim, x.rank))
     settings = {"logarithm": logarithm, "blind": blind}
     result = ops.custom("tmb_softmax", x.device, [lines], [lines.type], settings)
     return ops.reshape(result[0].tensor, x.shape)

@@ -3,7 +3,7 @@ in ``tests/conformance/test_complex.py``."""
 
 import torch
 
-from tests.conformance.entry import Entry
+from tests.conformance.entry import DTYPES, Entry
 
 _COMPLEX = (torch.complex64, torch.complex128)
 _REAL = (torch.float32, torch.float64)
@@ -19,7 +19,7 @@ ENTRIES = [
     Entry("conj_physical", (*_COMPLEX, torch.float32)),
     Entry("resolve_conj", _COMPLEX),
     Entry("resolve_neg", _COMPLEX),
-    Entry("angle", _COMPLEX),
+    Entry("angle", (*DTYPES, *_COMPLEX)),
     Entry("cfloat", (torch.float32, torch.int64, torch.complex128)),
     Entry("cdouble", (torch.float32, torch.int64, torch.complex64)),
 ]

@@ -55,5 +55,4 @@ ENTRIES = [
     Entry("special.entr"),
     Entry("special.ndtr"),
     Entry("nan_to_num"),
-    Entry("angle"),
 ]

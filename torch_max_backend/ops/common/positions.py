@@ -104,6 +104,12 @@ def window(value: TensorValue, dim: int, start: Size, size: Size, step: int = 1)
     return ops.slice_tensor(value, index)
 
 
+def as_lines(value: TensorValue, dim: int) -> TensorValue:
+    """The value as ``[outer, n, inner]``, the dimension ``dim`` (not negative) in the middle."""
+    outer, inner = product(value.shape[:dim]), product(value.shape[dim + 1 :])
+    return ops.reshape(value, [outer, value.shape[dim], inner])
+
+
 def without(value: TensorValue, dim: int) -> TensorValue:
     """The value without a dimension of size 1."""
     return ops.reshape(value, [s for i, s in enumerate(value.shape) if i != dim])

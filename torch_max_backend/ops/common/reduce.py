@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
+from torch_max_backend.ops.common.positions import as_lines
 from torch_max_backend.ops.common.promotion import constant, full
 
 Reducer = Callable[[TensorValue, int], TensorValue]
@@ -148,10 +149,8 @@ def _position(value: TensorValue, axis: int, kind: str) -> TensorValue:
 
 def _position_by_kernel(value: TensorValue, axis: int, kind: str) -> TensorValue:
     axis %= value.rank
-    outer, inner = (
-        math.prod(sizes, start=Dim(1)) for sizes in (value.shape[:axis], value.shape[axis + 1 :])
-    )
-    lines = ops.reshape(value, [outer, value.shape[axis], inner])
+    lines = as_lines(value, axis)
+    outer, _, inner = lines.shape
     out = TensorType(DType.int64, [outer, 1, inner], value.device)
     result = ops.custom("tmb_position", value.device, [lines], [out], {"kind": kind})
     return ops.reshape(result[0].tensor, [*value.shape[:axis], 1, *value.shape[axis + 1 :]])
