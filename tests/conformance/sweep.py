@@ -208,7 +208,7 @@ def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
 
 
 def all_tasks(patterns: Iterable[str], dtypes: Iterable[str], samples: int) -> list[Task]:
-    """The samples of ``op_db`` that match: the first of every (entry, dtype) pair in a random order,
+    """The samples of ``op_db`` that match: the first of every (entry, dtype) pair, in random order,
     then the second of each, and so on; always the same."""
     import torch
 
