@@ -1,4 +1,5 @@
-"""Quotients and remainders: of integers, which 0 may not divide, and exact ones of floats."""
+"""Quotients, remainders and powers: of integers, which 0 may not divide, and exact remainders of
+floats."""
 
 from extensibility import InputTensor, OutputTensor, foreach, register
 from layout import Coord
@@ -70,6 +71,48 @@ struct IntegerDivision:
             width: Int
         ](at: Coord[...]) {var x, var y} -> SIMD[output.dtype, width]:
             return _integer[kind](x.load[width](at), y.load[width](at))
+
+        foreach[target=target](body, output, ctx)
+
+
+@always_inline
+def _power[dtype: DType, w: SIMDLength, //](x: SIMD[dtype, w], n: SIMD[dtype, w]) -> SIMD[dtype, w]:
+    """By squaring; wraps around. Of negative powers, only those of 1 and -1 are not 0."""
+    comptime V = SIMD[dtype, w]
+    var result = V(1)
+    var square = x
+    var rest = n
+    comptime if dtype.is_signed():
+        rest = n.lt(0).select(V(0), n)
+    while rest.ne(0).reduce_or():
+        result = (rest & 1).ne(0).select(result * square, result)
+        square *= square
+        rest >>= 1
+    comptime if dtype.is_signed():
+        var sign = (n & 1).ne(0).select(V(-1), V(1))
+        var unit = x.eq(1).select(V(1), x.eq(-1).select(sign, V(0)))
+        result = n.lt(0).select(unit, result)
+    return result
+
+
+@register("tmb_integer_power")
+struct IntegerPower:
+    """Integers to the power of integers."""
+
+    @staticmethod
+    def execute[
+        target: StaticString
+    ](
+        output: OutputTensor,
+        x: InputTensor[dtype=output.dtype, rank=output.rank, ...],
+        y: InputTensor[dtype=output.dtype, rank=output.rank, ...],
+        ctx: DeviceContext,
+    ) raises:
+        @always_inline
+        def body[
+            width: Int
+        ](at: Coord[...]) {var x, var y} -> SIMD[output.dtype, width]:
+            return _power(x.load[width](at), y.load[width](at))
 
         foreach[target=target](body, output, ctx)
 

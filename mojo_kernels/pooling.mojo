@@ -186,8 +186,9 @@ struct AvgPool:
                     result[lane] = sum / Scalar[dtype](count)
                 else:
                     # Towards zero, as in C.
-                    var size = Scalar[dtype](count)
-                    result[lane] = sum // size if sum >= 0 else -((-sum) // size)
+                    var size = Scalar[dtype](abs(count))
+                    var mean = sum // size if sum >= 0 else -((-sum) // size)
+                    result[lane] = mean if count > 0 else -mean
             return result
 
         foreach[target=target](body, output, ctx)

@@ -9,6 +9,8 @@ import torch
 
 # How many times torch's own error against float64 a result may have.
 _SLACK = 3.0
+# How far from float64's a result may be where eager's is infinite: float16's precision.
+_OVERFLOWED = 1e-3
 
 
 def difference(
@@ -49,7 +51,9 @@ def _as_good(ours: torch.Tensor, theirs: torch.Tensor, truth: torch.Tensor) -> b
     ours, theirs, truth = ours.double(), theirs.double(), truth.double()
     finite = truth.isfinite() & theirs.isfinite()
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    if not bool((same | finite).all()):
+    # Where eager's narrow dtype overflowed on the way, what is right is not wrong.
+    right = (ours - truth).abs() <= _OVERFLOWED * truth.abs()
+    if not bool((same | finite | right).all()):
         return False
     error = ((theirs - truth).abs()[finite]).max() if finite.any() else torch.zeros(())
     excess = (ours - truth).abs()[finite] > _SLACK * error

@@ -58,6 +58,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "logsumexp": (lambda x: x.logsumexp(-1), [ROWS]),
     "sums": (lambda x: (x.sum(-1), x.mean(0), x.prod(-1), x.var(-1)), [ROWS]),
     "empty_sums": (lambda x: (x.sum(1), x.prod(1), x.mean(1), x.sum((0, 2)), x.any(1)), [EMPTY]),
+    "means_of_integers": (
+        lambda x: aten.avg_pool2d(x, [2, 2], [], [0, 0], False, True, -3),
+        [torch.arange(-18, 18).view(1, 1, 6, 6)],
+    ),
     "many_axes": (
         lambda x: (x.sum((0, 2)), x.amax((1, 3), True), x.mean((0, 3)), x.var((0, 2, 3))),
         [IMAGES],

@@ -154,7 +154,7 @@ def _compile(programs: list[Program]) -> None:
         module, libraries = build_module(list(unique.values()))
     except Exception as e:
         # A failed build leaves its operations in the module: whoever fails is found alone.
-        good = [p for p in programs if len(programs) > 1 and _builds(p)]
+        good = [p for p in programs if len(programs) > 1 and builds(p)]
         if len(good) == len(programs) or len(programs) == 1:
             for program in programs:
                 program.error = e
@@ -179,9 +179,10 @@ def _compile(programs: list[Program]) -> None:
         program.executable = with_pairs(executable, trace.signature)
 
 
-def _builds(program: Program) -> bool:
-    assert program.trace is not None
+def builds(program: Program) -> bool:
+    """Whether a program can be traced and converted to a MAX graph, which is not compiled."""
     try:
+        program.trace = program.trace or trace_program(program)
         libraries = kernel_library(*kernel_libraries([program.trace]))
         build_graph(program.trace, "g0", libraries)
     except Exception as e:

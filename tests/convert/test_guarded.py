@@ -190,4 +190,8 @@ def test_nothing_is_left_for_max_to_fold() -> None:
         ops.gather(three, ops.reshape(three, [3]), 0)
         ops.cast(three, DType.float32) + 1
         after = str(graph._mlir_op).count("mo.sequence")
+        views = str(graph._mlir_op).count("rmo.reshape")
+        uniform = ops.broadcast_to(ops.constant(2.5, DType.float32, cpu), [4, 3])
+        assert list(ops.reshape(uniform, [2, 6]).shape) == [2, 6]
     assert (before, after) == (0, 3)
+    assert str(graph._mlir_op).count("rmo.reshape") == views

@@ -103,6 +103,16 @@ def _solved(a: torch.Tensor, x: torch.Tensor) -> None:
         assert residual.abs().amax() <= 1e-13 * size
 
 
+def _turns(a: torch.Tensor) -> torch.Tensor:
+    """Skew-symmetric matrices, whose exponentials are rotations, of norms up to thousands."""
+    return (a.triu(1) - a.triu(1).mT) * 30
+
+
+def _rotation(a: torch.Tensor, q: torch.Tensor) -> None:
+    _close_by(1e-10, q.mT @ q, torch.eye(q.shape[-1], dtype=q.dtype).expand_as(q))
+    _close_by(1e-10, q, linalg.matrix_exp(_turns(a)))
+
+
 def _orthonormal(q: torch.Tensor) -> None:
     ones = torch.eye(q.shape[-1], dtype=q.dtype).expand(*q.shape[:-2], -1, -1)
     torch.testing.assert_close(q.mT @ q, ones, rtol=0, atol=1e-13)
@@ -110,9 +120,13 @@ def _orthonormal(q: torch.Tensor) -> None:
 
 def _close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     """Equal but for rounding errors beside the largest number."""
+    _close_by(3e-14, ours, theirs)
+
+
+def _close_by(error: float, ours: torch.Tensor, theirs: torch.Tensor) -> None:
     if theirs.numel():
         size = theirs.abs().amax().item()
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=3e-14 * size)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=error * size)
     else:
         assert ours.shape == theirs.shape
 
@@ -133,6 +147,7 @@ _SQUARE: dict[str, tuple[Callable[..., object], Callable[..., None]]] = {
     "eigh": (lambda a: linalg.eigh(a), _eigh),
     "eigh_upper": (lambda a: linalg.eigh(a, "U"), _eigh),
     "solve": (lambda a: linalg.solve(a, a.mT @ a), _solved),
+    "matrix_exp": (lambda a: linalg.matrix_exp(_turns(a)), _rotation),
     "ldl": (
         lambda a: linalg.ldl_solve(*linalg.ldl_factor_ex(a)[:2], a.mT @ a),
         _solved,

@@ -80,7 +80,9 @@ class GuardedGraph(Graph):
     def _add_op_generated(self, op_type: Any, *args: Any, **kwargs: Any) -> list[Any]:
         if op_type is rmo.ReshapeOp:
             value, shape = kwargs["input"], Shape(kwargs["new_shape"])
-            if self._splits_vectors(value, shape):
+            if (one := self._broadcast_constant(value)) is not None:
+                op_type, kwargs["input"] = rmo.BroadcastToOp, one
+            elif self._splits_vectors(value, shape):
                 return [self._kept_apart(value, shape)]
         elif op_type is rmo.MoTransposeOp:
             value, shape = args[1], args[0].shape
@@ -112,6 +114,15 @@ class GuardedGraph(Graph):
         first = next((v for v in values if v.rank), values[0])
         apart = self._kept_apart(first, Shape(first.shape))
         return tree_map(lambda v: apart if v is first else v, (args, kwargs))
+
+    def _broadcast_constant(self, value: TensorValue) -> TensorValue | None:
+        """The 0-d constant that ``value`` is broadcast from, if it is: a reshape of one MAX
+        folds."""
+        made = value._mlir_value.owner
+        if _stem(type(made)) != "BroadcastTo":
+            return None
+        one = TensorValue.from_mlir(made.operands[0].value)
+        return one if one.rank == 0 and self._is_constant(one) else None
 
     def _is_constant(self, value: Value) -> bool:
         if not isinstance(value, TensorValue):

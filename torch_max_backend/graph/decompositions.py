@@ -47,10 +47,51 @@ def _angle(self: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isnan(), x, result)
 
 
+def _trilinear(
+    i1: torch.Tensor,
+    i2: torch.Tensor,
+    i3: torch.Tensor,
+    expand1: list[int],
+    expand2: list[int],
+    expand3: list[int],
+    sumdim: list[int],
+    unroll_dim: int = 1,
+) -> torch.Tensor:
+    """As a contraction: each operand has the dimensions that it is not expanded along."""
+    dims = range(i1.dim() + len(expand1))
+    axes = [[d for d in dims if d not in expand] for expand in (expand1, expand2, expand3)]
+    (x, a), (y, b), (z, c) = zip((i1, i2, i3), axes, strict=True)
+    return torch.einsum(x, a, y, b, z, c, [d for d in dims if d not in sumdim])
+
+
+def _embedding_renorm(
+    self: torch.Tensor, indices: torch.Tensor, max_norm: float, norm_type: float
+) -> torch.Tensor:
+    """The rows that are looked up, those with a larger norm scaled to ``max_norm``."""
+    used = self.new_zeros(self.shape[0], dtype=torch.bool)
+    used = used.index_put([indices.flatten()], used.new_ones([]))
+    norms = torch.linalg.vector_norm(self, norm_type, 1)
+    scale = torch.where(used & (norms > max_norm), max_norm / (norms + 1e-7), 1.0)
+    return self * scale.unsqueeze(1).to(self.dtype)
+
+
+def _resize(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -> torch.Tensor:
+    """What memory there is, in the new shape. The rest, which torch leaves undefined, is 0."""
+    if not self.is_contiguous() or memory_format not in (None, torch.contiguous_format):
+        return NotImplemented
+    flat, count = self.reshape(-1), math.prod(size)
+    if count > flat.numel():
+        flat = torch.cat([flat, flat.new_zeros(count - flat.numel())])
+    return flat[:count].reshape(size)
+
+
 _OWN = {
+    aten._trilinear.default: _trilinear,
     aten.angle.default: _angle,
     aten.convolution_backward.default: convolution_backward,
+    aten.embedding_renorm.default: _embedding_renorm,
     aten.index_add.default: _index_add,
+    aten.resize.default: _resize,
 }
 
 # Operators that copy where their namesakes return views; bodies of control flow hold them.
@@ -63,6 +104,7 @@ _COPIES = (
 _MORE = (
     aten.addcdiv,
     aten.addcmul,
+    aten.dist,
     aten.rrelu_with_noise_backward,
     aten._batch_norm_with_update_functional,
     aten._unsafe_view,

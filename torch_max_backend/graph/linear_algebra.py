@@ -39,4 +39,20 @@ def pinv(
     return (left * inverse.unsqueeze(-2)) @ right.mT
 
 
+def polar(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """linalg_polar(Tensor A) -> (Tensor U, Tensor H)"""
+    left, sizes, right = torch.linalg.svd(A, full_matrices=False)
+    return left @ right, right.mH @ (sizes.unsqueeze(-1) * right)
+
+
+def matrix_sqrth(self: torch.Tensor) -> torch.Tensor:
+    """linalg_matrix_sqrth(Tensor self) -> Tensor"""
+    values, vectors = torch.linalg.eigh(self)
+    return (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)) @ vectors.mH
+
+
 DECOMPOSITIONS = {aten.linalg_pinv.atol_rtol_tensor: pinv}
+# Where torch has them.
+for _name, _function in (("linalg_polar", polar), ("linalg_matrix_sqrth", matrix_sqrth)):
+    if hasattr(aten, _name):
+        DECOMPOSITIONS[getattr(aten, _name).default] = _function

@@ -15,6 +15,7 @@ from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common.bank import nothing, number, routine
+from torch_max_backend.ops.common.images import lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
 
@@ -30,8 +31,6 @@ def _supported(
     transposed: bool,
     output_padding: list[int],
 ) -> Refusal | None:
-    if not input.is_floating_point():
-        return Refusal("MAX convolves floating-point numbers only")
     if input.dim() > 5:
         return Refusal("MAX convolves at most three spatial dimensions")
     settings = [*stride, *padding, *dilation, *output_padding]
@@ -42,7 +41,12 @@ def _supported(
     return None
 
 
-@map_to(aten.convolution.default, supports=_supported, bank=True)
+def _kernels(input: torch.Tensor) -> str | None:
+    """The library for integers, which MAX does not convolve."""
+    return None if input.is_floating_point() else "integer_convolution"
+
+
+@map_to(aten.convolution.default, supports=_supported, kernels=_kernels, bank=True)
 def convolution(
     input: TensorValue,
     weight: TensorValue,
@@ -76,6 +80,8 @@ def convolution(
         stride = [1] * spatial
     if is_empty(input.shape) or is_empty(weight.shape):
         result = full(0, input.dtype, spec.shape, input.device)
+    elif not input.dtype.is_float():
+        result = _of_integers(input, weight, stride, pads, dilation, groups)
     elif (addresses := routine(input.dtype, input.device)) is not None and spatial < 3:
         return _by_products(
             input, weight, bias, stride, pads, dilation, groups, addresses, _After()
@@ -193,6 +199,27 @@ def _convolved(
     result = convolve(last, kernel, tuple(stride), tuple(dilation), flat, groups)
     result = ops.permute(result, [0, rank - 1, *range(1, rank - 1)])
     return ops.squeeze(result, 2) if spatial == 1 else result
+
+
+def _of_integers(
+    input: TensorValue,
+    weight: TensorValue,
+    stride: list[int],
+    pads: list[tuple[int, int]],
+    dilation: list[int],
+    groups: int,
+) -> TensorValue:
+    """The convolution by ``mojo_kernels/integer_convolution.mojo``."""
+    spatial, shape = input.rank - 2, expected().shape
+    before = [p for p, _ in pads]
+    settings = [*three(stride, 1), *three(before, 0), *three(dilation, 1), groups]
+    (result,) = ops.custom(
+        "tmb_integer_convolution",
+        input.device,
+        [*(ops.reshape(v, lifted(v.shape, spatial)) for v in (input, weight)), *numbers(settings)],
+        [TensorType(input.dtype, lifted(shape, spatial), input.device)],
+    )
+    return ops.reshape(result.tensor, shape)
 
 
 def _spread(value: TensorValue, stride: list[int]) -> TensorValue:

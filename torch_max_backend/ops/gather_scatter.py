@@ -197,7 +197,7 @@ def _combine_elements(
     rank = max(self.rank, 1)
     base, places, values = (
         v if v.rank == rank else ops.reshape(v, [1] * (rank - 1) + [product(v.shape)])
-        for v in (self, index, src)
+        for v in (self, to_dtype(index, DType.int64), src)
     )
     settings = {"axis": axis(dim, rank), "kind": how, "include_self": include_self}
     (found,) = ops.custom(

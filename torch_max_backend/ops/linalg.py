@@ -217,3 +217,20 @@ def linalg_ldl_solve(
     operands = [over_batch(LD, batch), over_batch(pivots, batch, 1), over_batch(B, batch)]
     (x,) = kernel("tmb_ldl_solve", operands, [(B.dtype, operands[2].shape)])
     return ops.reshape(x, shape)
+
+
+# Matrices of scratch a matrix, as in ``mojo_kernels/matrix_exponential.mojo``.
+_EXPONENTIAL_SCRATCH = 5
+
+
+@map_to(aten.linalg_matrix_exp.default, kernels="matrix_exponential")
+def linalg_matrix_exp(self: TensorValue) -> TensorValue:
+    """linalg_matrix_exp(Tensor self) -> Tensor"""
+    if is_empty(self.shape):
+        return full(0, self.dtype, self.shape, self.device)
+    flat = stacked(self)
+    batch, n, _ = flat.shape
+    scratch = (self.dtype, [batch, n * _EXPONENTIAL_SCRATCH, n])
+    types = [(self.dtype, flat.shape), scratch]
+    result, _ = kernel("tmb_matrix_exponential", [flat], types)
+    return ops.reshape(result, self.shape)

@@ -175,7 +175,7 @@ def batch_norm_inference(
     return _batch_affine(input, mean, invstd, weight, bias), empty, empty
 
 
-@map_to(aten._native_batch_norm_legit_functional.default)
+@map_to(aten._native_batch_norm_legit_functional.default, kernels="base")
 def batch_norm_functional(
     input: TensorValue,
     weight: TensorValue | None,
@@ -206,7 +206,7 @@ def batch_norm_functional(
     return _batch_affine(input, mu, invstd, weight, bias), mu, invstd, results[0], results[1]
 
 
-@map_to(aten._native_batch_norm_legit.no_stats)
+@map_to(aten._native_batch_norm_legit.no_stats, kernels="base")
 def batch_norm_no_stats(
     input: TensorValue,
     weight: TensorValue | None,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import elementary
+from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import Number, Operand, broadcast, operands, opmath
 
@@ -20,13 +20,18 @@ aten = torch.ops.aten
 _LARGEST_CHAIN = 4
 
 
-@map_to(aten.pow.Tensor_Tensor, aten.pow.Scalar, kernels=elementary.KERNELS)
+def _power_kernels(self: object, exponent: object) -> str:
+    floating = torch.result_type(self, exponent).is_floating_point
+    return elementary.KERNELS if floating else "division"
+
+
+@map_to(aten.pow.Tensor_Tensor, aten.pow.Scalar, kernels=_power_kernels)
 def pow_tensor(self: Operand, exponent: Operand) -> TensorValue:
     """pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"""
     dtype = opmath(expected().dtype)
     if dtype.is_float():
         return elementary.binary("pow", dtype, self, exponent)
-    return _integer_power(*operands(dtype, self, exponent))
+    return elementwise("tmb_integer_power", *operands(dtype, self, exponent))
 
 
 def _is_simple(exponent: object) -> bool:
@@ -38,8 +43,8 @@ def _is_simple(exponent: object) -> bool:
     return False
 
 
-def _kernels(exponent: object) -> str | None:
-    return None if _is_simple(exponent) else elementary.KERNELS
+def _kernels(self: object, exponent: object) -> str | None:
+    return None if _is_simple(exponent) else _power_kernels(self, exponent)
 
 
 @map_to(aten.pow.Tensor_Scalar, kernels=_kernels)
@@ -74,30 +79,3 @@ def _chain(x: TensorValue, n: int) -> TensorValue:
         if n:
             x = ops.mul(x, x)
     return broadcast(number(1, x), x.shape) if result is None else result
-
-
-def _integer_power(base: TensorValue, power: TensorValue) -> TensorValue:
-    """Powers of integers by squaring, since the exponent is data; below 0 only 1 and -1 last."""
-    dtype = base.dtype
-    bits = 8 * dtype.size_in_bytes - dtype.is_signed_integral()
-    if dtype.size_in_bytes < 8:
-        # MAX miscompiles the chain for uint8; what wraps around in 64 bits wraps in fewer.
-        base, power = ops.cast(base, DType.int64), ops.cast(power, DType.int64)
-    return ops.cast(_wide_integer_power(base, power, bits), dtype)
-
-
-def _wide_integer_power(base: TensorValue, power: TensorValue, bits: int) -> TensorValue:
-    zero, one, two = (number(n, power) for n in (0, 1, 2))
-    result, square, rest = number(1, base), base, power
-    for _ in range(bits):
-        half = ops.floor_div(rest, two)
-        odd = ops.equal(ops.sub(rest, ops.mul(half, two)), one)
-        result = ops.where(odd, ops.mul(result, square), result)
-        square, rest = ops.mul(square, square), half
-    if not power.dtype.is_signed_integral():
-        return result
-    reciprocal = ops.where(ops.equal(base, one), one, zero)
-    even = ops.equal(ops.sub(power, ops.mul(ops.floor_div(power, two), two)), zero)
-    alternating = ops.where(even, one, number(-1, base))
-    reciprocal = ops.where(ops.equal(base, number(-1, base)), alternating, reciprocal)
-    return ops.where(ops.greater(zero, power), reciprocal, result)

@@ -4,5 +4,6 @@ from tests.conformance.entry import Entry
 
 ENTRIES = [
     Entry("cdist", samples=6),
+    Entry("dist"),
     Entry("nn.functional.pdist", samples=4),
 ]

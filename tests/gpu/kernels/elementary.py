@@ -47,6 +47,7 @@ def integers(x: TensorValue) -> list[TensorValue]:
         settings = {"kind": kind}
         pair = [whole, whole]
         results += ops.custom("tmb_integer_division", x.device, pair, [whole.type], settings)
+    results += ops.custom("tmb_integer_power", x.device, [whole, whole], [whole.type])
     results += ops.custom("tmb_bits", x.device, [x, x], [x.type], {"kind": "next"})
     results += ops.custom("tmb_ldexp", x.device, [x, whole], [x.type])
     results += ops.custom("tmb_times_power_of_two", x.device, [x, x], [x.type])

@@ -61,5 +61,17 @@ def indefinite(x: TensorValue) -> list[TensorValue]:
     return [*ldl, *kernel("tmb_ldl_solve", [*ldl[:2], a], [same])]
 
 
-LIBRARIES = ("factorizations", "orthogonal", "eigen", "singular", "indefinite")
-BUILDERS = (factorizations, orthogonal, eigen, singular, indefinite)
+def exponential(x: TensorValue) -> list[TensorValue]:
+    a = ops.reshape(x, [2, 3 * 8, 10])[:, :10, :]
+    return kernel("tmb_matrix_exponential", [a], [(x.dtype, a.shape), (x.dtype, [2, 50, 10])])
+
+
+LIBRARIES = (
+    "factorizations",
+    "orthogonal",
+    "eigen",
+    "singular",
+    "indefinite",
+    "matrix_exponential",
+)
+BUILDERS = (factorizations, orthogonal, eigen, singular, indefinite, exponential)

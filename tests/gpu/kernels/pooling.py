@@ -50,5 +50,14 @@ def slid(x: TensorValue) -> list[TensorValue]:
     return [taken.tensor, back.tensor]
 
 
-LIBRARIES = ("unpooling", "patches")
-BUILDERS = (pooled, unpooled, slid)
+def convolved(x: TensorValue) -> list[TensorValue]:
+    image = ops.cast(x, DType.int32)
+    weight = ops.reshape(image, [6, 1, 1, 8, 10])[:, :, :, :2, :3]
+    out = TensorType(DType.int32, [2, 6, 1, 7, 8], x.device)
+    settings = numbers(1, 1, 1, 0, 0, 0, 1, 1, 1, 3)
+    values = [image, weight, *settings]
+    return [r.tensor for r in ops.custom("tmb_integer_convolution", x.device, values, [out])]
+
+
+LIBRARIES = ("unpooling", "patches", "integer_convolution")
+BUILDERS = (pooled, unpooled, slid, convolved)

@@ -34,6 +34,8 @@ def nothing(dtype: DType, rank: int = 1) -> TensorValue:
 
 def permuted(value: TensorValue, order: Sequence[int]) -> TensorValue:
     """``value`` with its dimensions in another order, remembered for ``unpermuted``."""
+    if value.rank < 2:
+        return value
     result = ops.permute(value, list(order))
     _permutations()[result._mlir_value] = (value, tuple(order))
     return result
