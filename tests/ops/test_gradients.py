@@ -1,12 +1,14 @@
-"""Operators of torch's backward graphs, called as AOTAutograd calls them."""
+"""Operators of torch's backward graphs."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.support.groups import compile_group
 
@@ -14,6 +16,56 @@ if TYPE_CHECKING:
     from tests.conformance.together import Program
 
 aten = torch.ops.aten
+
+MASK = torch.tensor([[True, False, True, True, False], [False, True, True, False, False]])
+BAGS = (torch.tensor([1, 2, 2, 5, 6, 1]), torch.tensor([0, 2, 2, 5]))
+CLASSES = torch.tensor([0, 2, 4, 1])
+LABELS = torch.tensor([[3, 0, -1, 1, 1], [-1, 2, 2, 2, 2], [0, 1, 2, 3, 4], [2, -1, 0, 0, 0]])
+
+
+def _attention(**settings: Any) -> Any:
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **settings)
+
+
+def _bag(**settings: Any) -> Any:
+    return lambda w: F.embedding_bag(BAGS[0], w, BAGS[1], **settings)
+
+
+HEADS = [(2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)]
+# Functions of tensors of these shapes, all of which get a gradient.
+FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
+    "attention": (_attention(), HEADS),
+    "attention causal": (_attention(is_causal=True), [(2, 4, 6, 8)] * 3),
+    "attention scaled": (_attention(scale=0.3), HEADS),
+    "attention masked": (_attention(attn_mask=torch.arange(30).view(5, 6) % 3 > 0), HEADS),
+    "attention grouped": (_attention(enable_gqa=True), [(2, 4, 5, 8), *[(2, 2, 6, 8)] * 2]),
+    **{
+        f"cdist {p}": (partial(torch.cdist, p=p), [(2, 5, 3), (4, 3)])
+        for p in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf"))
+    },
+    "pdist": (F.pdist, [(6, 3)]),
+    "pdist 1.5": (lambda x: F.pdist(x.round(), 1.5), [(9, 2)]),
+    "bag sum": (_bag(mode="sum", padding_idx=2), [(7, 3)]),
+    "bag mean": (_bag(mode="mean", scale_grad_by_freq=True), [(7, 3)]),
+    "bag max": (_bag(mode="max"), [(7, 3)]),
+    "bag weighted": (
+        lambda w, s: F.embedding_bag(*BAGS[:1], w, BAGS[1], mode="sum", per_sample_weights=s),
+        [(7, 3), (6,)],
+    ),
+    "margin": (lambda x: F.multi_margin_loss(x, CLASSES, margin=0.7), [(4, 5)]),
+    "margin squared": (lambda x: F.multi_margin_loss(x, CLASSES, p=2, reduction="none"), [(4, 5)]),
+    "margin of labels": (lambda x: F.multilabel_margin_loss(x, LABELS), [(4, 5)]),
+    "replicated line": (lambda x: F.pad(x, (2, 1), mode="replicate"), [(2, 3, 5)]),
+    "replicated": (lambda x: F.pad(x, (2, -1, 0, 3), mode="replicate"), [(2, 3, 5, 4)]),
+    "replicated volume": (
+        lambda x: F.pad(x, (2, 1, 0, 3, 1, 1), mode="replicate"),
+        [(1, 2, 3, 4, 3)],
+    ),
+    "softshrink": (F.softshrink, [(40,)]),
+    "masked scatter": (lambda x, s: x.masked_scatter(MASK, s), [(2, 5), (7,)]),
+    "weight norm": (lambda v, g: torch._weight_norm(v, g, 0), [(3, 4, 5), (3, 1, 1)]),
+    "weight norm last": (lambda v, g: torch._weight_norm(v, g, 2), [(3, 4, 5), (1, 1, 5)]),
+}
 
 # Input, weight, stride, padding, dilation, transposed, output padding, groups.
 CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
@@ -28,12 +80,21 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
+def _gradients(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Any:
+    """Those of a curved function of the result."""
+    given = [t.detach().requires_grad_() for t in tensors]
+    with torch.enable_grad():
+        return torch.autograd.grad(function(*given).cos().sum(), given)
+
+
 @cache
 def _programs() -> dict[str, Program]:
     from tests.conformance.together import by_turns
 
     torch.manual_seed(0)
-    cases = {}
+    cases: dict[str, Any] = {}
+    for name, (of, shapes) in FUNCTIONS.items():
+        cases[name] = (partial(_gradients, of), [torch.randn(shape) for shape in shapes])
     for name, (input_size, weight_size, *settings, groups) in CONVOLUTIONS.items():
         x, w = torch.randn(input_size), torch.randn(weight_size)
         grad = torch.randn_like(aten.convolution(x, w, None, *settings, groups))
@@ -52,7 +113,7 @@ def _programs() -> dict[str, Program]:
     return by_turns(cases)
 
 
-@compile_group("gradients", weight=3)
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolution(name: str) -> None:
+@compile_group("gradients", weight=5)
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, *FUNCTIONS])
+def test_gradients_are_eagers(name: str) -> None:
     _programs()[name].assert_agrees()

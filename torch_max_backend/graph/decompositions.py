@@ -18,8 +18,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
 from torch_max_backend.convert.registry import registry
-from torch_max_backend.graph.gradients import convolution_backward
-from torch_max_backend.graph.linear_algebra import DECOMPOSITIONS
+from torch_max_backend.graph import gradients, linear_algebra
 
 aten = torch.ops.aten
 
@@ -88,7 +87,6 @@ def _resize(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -
 _OWN = {
     aten._trilinear.default: _trilinear,
     aten.angle.default: _angle,
-    aten.convolution_backward.default: convolution_backward,
     aten.embedding_renorm.default: _embedding_renorm,
     aten.index_add.default: _index_add,
     aten.resize.default: _resize,
@@ -123,7 +121,8 @@ def _all_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     table.update(get_decompositions(_MORE))
     table.update(_OWN)
     table.update(_copies())
-    table.update(DECOMPOSITIONS)
+    table.update(linear_algebra.DECOMPOSITIONS)
+    table.update(gradients.DECOMPOSITIONS)
     return table
 
 

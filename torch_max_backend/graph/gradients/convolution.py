@@ -1,4 +1,4 @@
-"""Gradients that torch computes by an operator of their own, as forward operators."""
+"""Gradients of convolutions, as convolutions."""
 
 from __future__ import annotations
 
