@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,7 +19,12 @@ for _op in op_db:
 
 
 def programs(
-    name: str, dtype: torch.dtype, *, limit: int, dynamic: bool = False
+    name: str,
+    dtype: torch.dtype,
+    *,
+    limit: int,
+    dynamic: bool = False,
+    gradients: bool = False,
 ) -> Iterator[Program]:
     """Up to ``limit`` sample programs of an ``op_db`` entry, spread over all its samples. Random
     ones are left out.
@@ -29,12 +34,13 @@ def programs(
         dtype: Dtype of the samples' tensors.
         limit: How many at most.
         dynamic: Trace with symbolic sizes.
+        gradients: Programs that return the gradients of those arguments that have one.
     """
     op = OPS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+        samples = list(op.sample_inputs("cpu", dtype, requires_grad=gradients))
     step = max(1, len(samples) // limit)
     for i in range(0, len(samples), step):
         # Nothing to compare with: eager draws other numbers.
@@ -42,7 +48,38 @@ def programs(
         if i // step < limit and not random:
             kind = "dynamic" if dynamic else "static"
             label = f"{name}-{str(dtype).removeprefix('torch.')}-{kind}-{i}"
-            yield _program(op, samples[i], label, dynamic)
+            program = _program(op, samples[i], label, dynamic)
+            if gradients:
+                program.function = _gradients_of(program)
+            yield program
+
+
+def _gradients_of(program: Program) -> Callable[..., Any]:
+    """The gradients of a program's results, weighted, where its tensors ask for them."""
+    forward, asked = program.function, [t.requires_grad for t in program.tensors]
+
+    def function(*given: torch.Tensor) -> Any:
+        leaves = [t.detach().requires_grad_(ask) for t, ask in zip(given, asked, strict=True)]
+        with torch.enable_grad():
+            results = [
+                t
+                for t in pytree.tree_leaves(forward(*leaves))
+                if isinstance(t, torch.Tensor) and t.requires_grad
+            ]
+            total = sum((t * _weights(t)).sum() for t in results)
+        wanted = [t for t in leaves if t.requires_grad]
+        if not results:
+            return []
+        found = torch.autograd.grad(total, wanted, allow_unused=True)
+        return [g for g in found if g is not None]
+
+    return function
+
+
+def _weights(result: torch.Tensor) -> torch.Tensor:
+    """Different numbers of about 1."""
+    steps = torch.arange(result.numel(), device=result.device) % 7
+    return ((steps + 2) / 5).reshape(result.shape).to(result.dtype)
 
 
 def _program(op: OpInfo, sample: SampleInput, label: str, dynamic: bool) -> Program:

@@ -64,7 +64,7 @@ Task = tuple[str, str, int]
 Result = dict[str, Any]
 
 
-def check(tasks: Sequence[Task], samples: int, dynamic: bool, build_only: bool) -> Iterator[Result]:
+def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
     """Run the samples of (entry, dtype) pairs; one result each."""
     import torch
 
@@ -76,7 +76,8 @@ def check(tasks: Sequence[Task], samples: int, dynamic: bool, build_only: bool) 
     for task in tasks:
         name, dtype, turn = task
         try:
-            made = list(programs(name, getattr(torch, dtype), limit=samples, dynamic=dynamic))
+            settings = {"dynamic": given.dynamic, "gradients": given.gradients}
+            made = list(programs(name, getattr(torch, dtype), limit=given.samples, **settings))
         except Exception as e:
             yield _result(task, f"{name}-{dtype}", "no samples", f"{type(e).__name__}: {e}")
             continue
@@ -85,7 +86,7 @@ def check(tasks: Sequence[Task], samples: int, dynamic: bool, build_only: bool) 
             found.append((task, made[turn]))
         else:
             yield _result(task, f"{name}-{dtype}", "no samples", f"it has {len(made)}")
-    if build_only:
+    if given.build_only:
         for _, program in found:
             builds(program)
     else:
@@ -99,7 +100,7 @@ def check(tasks: Sequence[Task], samples: int, dynamic: bool, build_only: bool) 
         elif error is not None:
             kind = "error" if _eager_works(program) else "no samples"
             yield _result(task, program.name, kind, f"{type(error).__name__}: {error}")
-        elif build_only:
+        elif given.build_only:
             yield _result(task, program.name, "built", "")
         else:
             print(f"# {program.name}", flush=True)
@@ -141,9 +142,9 @@ def _wrong(entry: str, program: Any) -> str | None:
 
 def _same_picked(x: Any, indices: Any, others: Any, dim: int) -> bool:
     """Whether two results of indices along a dimension pick equal elements."""
-    if indices.dim() < x.dim():
-        indices, others = indices.unsqueeze(dim), others.unsqueeze(dim)
     try:
+        if indices.dim() < x.dim():
+            indices, others = indices.unsqueeze(dim), others.unsqueeze(dim)
         return bool(x.gather(dim, indices).allclose(x.gather(dim, others), 0, 0, equal_nan=True))
     except (RuntimeError, IndexError):
         return False
@@ -181,7 +182,7 @@ def _task(result: Result) -> Task:
 
 def _worker(given: argparse.Namespace) -> None:
     tasks = [tuple(task) for task in json.loads(Path(given.tasks).read_text())]
-    for result in check(tasks, given.samples, given.dynamic, given.build_only):
+    for result in check(tasks, given):
         print(json.dumps(result), flush=True)
 
 
@@ -192,7 +193,8 @@ def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
         file.flush()
         command = [sys.executable, "-m", "tests.conformance.sweep", "--tasks", file.name]
         command += ["--samples", str(given.samples)]
-        command += ["--dynamic"] * given.dynamic + ["--build-only"] * given.build_only
+        for flag in ("dynamic", "gradients", "build_only"):
+            command += [f"--{flag.replace('_', '-')}"] * getattr(given, flag)
         done = subprocess.run(command, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     results = [json.loads(line) for line in lines if line.startswith("{")]
@@ -210,7 +212,9 @@ def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
     ]
 
 
-def all_tasks(patterns: Iterable[str], dtypes: Iterable[str], samples: int) -> list[Task]:
+def all_tasks(
+    patterns: Iterable[str], dtypes: Iterable[str], samples: int, gradients: bool = False
+) -> list[Task]:
     """The samples of ``op_db`` that match: the first of every (entry, dtype) pair, in random order,
     then the second of each, and so on; always the same."""
     import torch
@@ -218,7 +222,12 @@ def all_tasks(patterns: Iterable[str], dtypes: Iterable[str], samples: int) -> l
     from tests.conformance.samples import OPS
 
     chosen = [n for n in OPS if any(fnmatch.fnmatchcase(n, p) for p in patterns)]
-    pairs = [(n, d) for n in chosen for d in dtypes if getattr(torch, d) in OPS[n].dtypes]
+    if gradients:
+        chosen = [n for n in chosen if OPS[n].supports_autograd]
+    known = {
+        n: OPS[n].supported_backward_dtypes("cpu") if gradients else OPS[n].dtypes for n in chosen
+    }
+    pairs = [(n, d) for n in chosen for d in dtypes if getattr(torch, d) in known[n]]
     random.Random(0).shuffle(pairs)
     return [(*pair, turn) for turn in range(samples) for pair in pairs]
 
@@ -263,6 +272,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=list(DTYPES))
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--dynamic", action="store_true", help="trace with symbolic sizes")
+    parser.add_argument("--gradients", action="store_true", help="of the arguments, by autograd")
     parser.add_argument("--build-only", action="store_true", help="compile and run nothing")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start no batch that may end later")
@@ -273,7 +283,7 @@ def main() -> None:
     if given.tasks:
         _worker(given)
         return
-    tasks = all_tasks(given.ops or ["*"], given.dtypes, given.samples)
+    tasks = all_tasks(given.ops or ["*"], given.dtypes, given.samples, given.gradients)
     results: list[Result] = []
     if given.out and given.out.exists():
         results = json.loads(given.out.read_text())

@@ -226,6 +226,9 @@ def test_small_powers_need_no_library() -> None:
     from torch_max_backend.convert.registry import registry
 
     power = registry[torch.ops.aten.pow.Tensor_Scalar]
-    assert power.libraries({"self": None, "exponent": 2}) == ()
-    assert power.libraries({"self": None, "exponent": 0.5}) == ()
-    assert power.libraries({"self": None, "exponent": 2.5}) == ("unary",)
+    floats, integers = torch.ones(2), torch.arange(2)
+    assert power.libraries({"self": floats, "exponent": 2}) == ()
+    assert power.libraries({"self": floats, "exponent": 0.5}) == ()
+    assert power.libraries({"self": floats, "exponent": 2.5}) == ("unary",)
+    assert power.libraries({"self": integers, "exponent": 70}) == ()
+    assert power.libraries({"self": integers, "exponent": 2.5}) == ("unary",)

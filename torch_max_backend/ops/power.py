@@ -44,7 +44,11 @@ def _is_simple(exponent: object) -> bool:
 
 
 def _kernels(self: object, exponent: object) -> str | None:
-    return None if _is_simple(exponent) else _power_kernels(self, exponent)
+    if _is_simple(exponent):
+        return None
+    library = _power_kernels(self, exponent)
+    # Integers to the power of a number are products.
+    return None if isinstance(exponent, int) and library != elementary.KERNELS else library
 
 
 @map_to(aten.pow.Tensor_Scalar, kernels=_kernels)
