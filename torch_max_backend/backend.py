@@ -14,8 +14,11 @@ from torch.fx import GraphModule
 
 from torch_max_backend import environment
 from torch_max_backend.errors import MaxBackendError
+from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
-from torch_max_backend.pipeline import caching, compile_graph
+from torch_max_backend.pipeline import caching, compile_graph, start
+
+log = get_logger("backend")
 
 
 class MaxBackend:
@@ -69,51 +72,80 @@ class MaxBackend:
         from torch_max_backend.graph.decompositions import decomposition_table
         from torch_max_backend.graph.whole import whole
 
+        pair = _Pair(options)
         compiler = aot_autograd(
-            fw_compiler=SerializableAOTDispatchCompiler(OutputCode, _Forward(options)),
-            bw_compiler=_Backward(options),
-            inference_compiler=SerializableAOTDispatchCompiler(OutputCode, _Inference(options)),
+            fw_compiler=SerializableAOTDispatchCompiler(OutputCode, pair.forward),
+            bw_compiler=SerializableAOTDispatchCompiler(OutputCode, pair.backward),
+            inference_compiler=SerializableAOTDispatchCompiler(OutputCode, _inference(options)),
             partition_fn=min_cut_rematerialization_partition,
             decompositions=decomposition_table(),
             keep_inference_input_mutations=True,
         )
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
-        # Tokens of operators with effects are made in the graph, not arguments of it.
-        tokens = config.patch(unlift_effect_tokens=True)
-        with autograd_cache(reuse, options), tokens, whole():
+        settings = config.patch(
+            # Tokens of operators with effects are made in the graph, not arguments of it.
+            unlift_effect_tokens=True,
+            # Otherwise the backward compiler is called when the backward pass first is.
+            force_non_lazy_backward_lowering=True,
+        )
+        with autograd_cache(reuse, options), settings, whole():
             return compiler(module, example_inputs)
 
 
-class _Compiler:
-    """A compiler that AOTAutograd calls with a functional ATen graph."""
+def _inference(options: Options) -> Callable[[GraphModule, Sequence[Any]], Any]:
+    def compiler(module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        from torch_max_backend.cache.autograd import MaxOutputCode
+
+        return MaxOutputCode(compile_graph(module, _static_arguments(), options))
+
+    return compiler
+
+
+class _Pair:
+    """The compilers of a forward graph and of its backward graph, which become one module.
+
+    AOTAutograd calls one after the other. Whoever never differentiates should not suffer from what
+    the backward graph holds: if that cannot be compiled, the forward graph is compiled alone, and
+    the error comes when the backward pass does.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
-
-class _Inference(_Compiler):
-    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+    def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
-        return MaxOutputCode(compile_graph(module, _static_arguments(), self.options))
+        self.job = start(module, _static_arguments(), self.options)
+        if self.options.background:
+            return MaxOutputCode(self.job.graph(self.job.in_background(module)))
+        alone = _Lazy(lambda: self.job.functions()[0])
+        self.code = MaxOutputCode(self.job.graph(alone))
+        return self.code
 
+    def backward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        from torch_max_backend.cache.autograd import MaxOutputCode, leave_out
 
-class _Forward(_Compiler):
-    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
-        from torch_max_backend.cache.autograd import leave_out
+        def alone() -> Callable[[list[Any]], list[Any]]:
+            return compile_graph(module, (), self.options).function
 
-        leave_out()
-        return compile_graph(module, _static_arguments(), self.options).function
-
-
-class _Backward(_Compiler):
-    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
-        return _Lazy(lambda: compile_graph(module, (), self.options).function)
+        if self.options.background:
+            leave_out()
+            return _Lazy(alone)
+        try:
+            job = start(module, (), self.options)
+            forward, backward = self.job.functions(job)
+        except MaxBackendError as e:
+            log.info("The backward graph waits for its first call: %s", e)
+            leave_out()
+            self.code.compiled = self.job.graph(self.job.functions()[0])
+            return _Lazy(alone)
+        self.code.compiled = self.job.graph(forward)
+        return MaxOutputCode(job.graph(backward))
 
 
 class _Lazy:
-    """Compiles at the first call: many forward graphs that could be differentiated never are."""
+    """Compiles at the first call."""
 
     def __init__(self, compile: Callable[[], Callable[[list[Any]], list[Any]]]) -> None:
         # An attribute of the instance: AOTAutograd's wrappers copy __dict__ to learn of it.

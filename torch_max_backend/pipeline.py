@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +67,19 @@ def compile_graph(module: GraphModule, static: Collection[int], options: Options
         ConversionError: A lowering failed.
         CompilationError: MAX could not compile the graph.
     """
+    with _own_modes():
+        job = start(module, static, options)
+        return job.graph(job.in_background(module) if options.background else job.functions()[0])
+
+
+@contextmanager
+def _own_modes() -> Iterator[None]:
+    """AOTAutograd compiles under its fake tensor mode; the graph's constants are real. MLIR's
+    context belongs to a thread, and torch.compile runs in any."""
     from max._mlir_context import ensure_default_mlir_context
 
-    # AOTAutograd compiles under its fake tensor mode; the graph's constants are real.
-    # MLIR's context belongs to a thread, and torch.compile runs in any.
     with _disable_current_modes(), ensure_default_mlir_context():
-        return _compile_graph(module, static, options)
+        yield
 
 
 def prepare(module: GraphModule, options: Options | None = None) -> Trace:
@@ -114,27 +121,27 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
     return trace
 
 
-def _compile_graph(module: GraphModule, static: Collection[int], options: Options) -> CompiledGraph:
+def start(module: GraphModule, static: Collection[int], options: Options) -> Job:
+    """Analyse a functional ATen graph; the arguments and errors are those of ``compile_graph``,
+    but nothing is compiled yet."""
     from torch_max_backend.cache import key
 
-    clock = profile.Clock()
-    if environment.verbose():
-        say(module.print_readable(print_output=False))
-    trace = prepare(module, options)
-    constants = trace.constants()
-    clock.lap("analyse")
-    # Without the disk as well: equal graphs of one process share a model.
-    parts = key.components(trace)
-    entry = key.cache_key(parts)
-    clock.lap("key")
-    job = _Job(trace, entry, parts, constants, static, options, clock)
-    function = job.in_background(module) if options.background else job.function()
-    stored = entry if job.caching else ""
-    return CompiledGraph(function, stored, trace.signature, constants, static)
+    with _own_modes():
+        clock = profile.Clock()
+        if environment.verbose():
+            say(module.print_readable(print_output=False))
+        trace = prepare(module, options)
+        constants = trace.constants()
+        clock.lap("analyse")
+        # Without the disk as well: equal graphs of one process share a model.
+        parts = key.components(trace)
+        entry = key.cache_key(parts)
+        clock.lap("key")
+        return Job(trace, entry, parts, constants, static, options, clock)
 
 
 @dataclass(eq=False)
-class _Job:
+class Job:
     """A graph to be made a function of, now or by a thread."""
 
     trace: Trace
@@ -154,95 +161,124 @@ class _Job:
     def operators(self) -> int:
         return sum(n.op == "call_function" for n in self.trace.module.graph.nodes)
 
+    @property
+    def place(self) -> str:
+        """Under which the memo keeps the model."""
+        return _place(self.entry, self.caching)
+
+    def graph(self, function: Function) -> CompiledGraph:
+        """The graph, to be run by ``function``."""
+        key = self.entry if self.caching else ""
+        return CompiledGraph(function, key, self.trace.signature, self.constants, self.static)
+
     def in_background(self, module: GraphModule) -> Function:
         """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
         from torch_max_backend.compile.background import Background
         from torch_max_backend.runtime.pairs import with_pairs
 
-        model, origin = self._found()
-        if model is not None:
-            return self._executable(model, origin)
+        found, origin = self._found()
+        if found is not None:
+            return self._executable(found, origin)
 
         def real(arguments: list[Any]) -> list[Any]:
             return list(module(*arguments))
 
         eager = with_pairs(real, self.trace.signature)
+
+        def compiled() -> Function:
+            return self.functions()[0]
+
         if not environment.profile():
-            return Background(eager, self.function)
+            return Background(eager, compiled)
         self.record = profile.start(self.clock, "background", self.operators)
-        return Background(profile.counted(self.record, eager), self.function)
+        return Background(profile.counted(self.record, eager), compiled)
 
-    def function(self) -> Function:
-        """The function, from the process, the disk or the compiler."""
-        from max._mlir_context import ensure_default_mlir_context
-
-        with (
-            _disable_current_modes(),
-            ensure_default_mlir_context(),
+    def functions(self, *others: Job) -> list[Function]:
+        """The functions of this job and others, from the process, the disk or the compiler, which
+        is given all that are missing as one module."""
+        jobs = [self, *others]
+        with ExitStack() as stack:
+            stack.enter_context(_own_modes())
             # A thread that comes second waits for the model of the first one.
-            memo.alone(_place(self.entry, self.caching)),
-        ):
-            self.clock.restart()
-            model, origin = self._found()
-            if model is None:
-                model, origin = self._made(), "compiled"
-            return self._executable(model, origin)
+            for place in sorted({job.place for job in jobs}):
+                stack.enter_context(memo.alone(place))
+            found = {}
+            for job in jobs:
+                job.clock.restart()
+                found[job] = job._found()
+            missing = [job for job in jobs if found[job][0] is None]
+            for job, model in zip(missing, _made(missing) if missing else (), strict=True):
+                found[job] = {job.place: model}, "joined" if job is not missing[0] else "compiled"
+            return [job._executable(*found[job]) for job in jobs]
 
-    def _found(self) -> tuple[Model | None, str]:
-        """A loaded model, or that of a stored artifact, and where it is from."""
-        shared = memo.get(_place(self.entry, self.caching))
-        model = _load(self.entry) if self.caching else shared
+    def _found(self) -> tuple[dict[str, Model] | None, str]:
+        """A loaded model, or those of a stored artifact, this one first, and where it is from."""
+        shared = memo.get(self.place)
+        if self.caching:
+            models = _load(self.entry)
+        else:
+            models = None if shared is None else {self.place: shared}
         self.clock.lap("load")
-        if model is None:
+        if models is None:
             return None, ""
         if environment.verbose():
-            _show(_built(self.trace)[0])
-        return model, "loaded" if shared is None else "shared"
+            _show(_built([self.trace])[0])
+        return models, "loaded" if shared is None else "shared"
 
-    def _made(self) -> Model:
-        """Compile the trace, here or in a process of its own, and store the artifact."""
-        from torch_max_backend.compile.module import (
-            compile_module,
-            load_models,
-            load_serialized,
-            serialized,
-        )
-        from torch_max_backend.compile.session import compile_place
-        from torch_max_backend.compile.worker import compile_elsewhere
+    def _executable(self, models: dict[str, Model], origin: str) -> Function:
+        record = self.record
+        if environment.profile():
+            record = record or profile.start(self.clock, origin, self.operators)
+            profile.tell(record)
+        return executable(models, self.trace.signature, self.constants, self.static, record)
 
-        background = bool(self.options.background)
-        module, libraries = _built(self.trace)
-        if environment.verbose():
-            _show(module)
-        self.clock.lap("build")
-        count = self.operators
-        what = f"a graph of {count} operator{'s' * (count != 1)}"
+
+def _made(jobs: Sequence[Job]) -> list[Model]:
+    """Compile jobs as one module, here or in a process of its own, and store the artifact."""
+    from torch_max_backend.compile.module import (
+        compile_module,
+        load_models,
+        load_serialized,
+        serialized,
+        without_calls,
+    )
+    from torch_max_backend.compile.session import compile_place
+    from torch_max_backend.compile.worker import compile_elsewhere
+
+    background, clock = bool(jobs[0].options.background), jobs[0].clock
+    traces = [job.trace for job in jobs]
+    module, libraries = _built(traces)
+    if environment.verbose():
+        _show(module)
+    clock.lap("build")
+    count = sum(job.operators for job in jobs)
+    graphs = "a graph" if len(jobs) == 1 else f"{len(jobs)} graphs"
+    what = f"{graphs} of {count} operator{'s' * (count != 1)}"
+    try:
         with nullcontext(False) if background else compile_place() as here:
             if here:
                 compiled = compile_module(module, libraries, what, count)
             else:
                 artifact = compile_elsewhere(module, libraries, what, count, background=background)
-        self.clock.lap("compile")
-        model = load_models(compiled)[0] if here else load_serialized(artifact)[0]
-        self.clock.lap("load")
-        if self.caching:
-            store.put(self.entry, serialized(compiled) if here else artifact, self.parts)
-            self.clock.lap("store")
-        return model
-
-    def _executable(self, model: Model, origin: str) -> Function:
-        record = self.record
-        if environment.profile():
-            record = record or profile.start(self.clock, origin, self.operators)
-            profile.tell(record)
-        place, trace = _place(self.entry, self.caching), self.trace
-        return executable(place, model, trace.signature, self.constants, self.static, record)
+    except CompilationError as e:
+        if without_calls(e, traces):
+            return _made(jobs)
+        raise
+    clock.lap("compile")
+    models = load_models(compiled) if here else load_serialized(artifact)
+    clock.lap("load")
+    if jobs[0].caching:
+        artifact = serialized(compiled) if here else artifact
+        for job in jobs:
+            store.put(job.entry, artifact, job.parts, [j.entry for j in jobs])
+        clock.lap("store")
+    return models
 
 
-def _built(trace: Trace) -> tuple[Module, list[Path]]:
+def _built(traces: Sequence[Trace]) -> tuple[Module, list[Path]]:
     from torch_max_backend.compile.module import build_module
 
-    return build_module([trace])
+    return build_module(traces)
 
 
 def _show(module: Module) -> None:
@@ -260,31 +296,29 @@ def load_graph(
     with _disable_current_modes(), memo.alone(place):
         clock.restart()
         shared = memo.get(place)
-        model = _load(entry)
-        if model is None:
+        models = _load(entry)
+        if models is None:
             return None
         clock.lap("load")
         record = None
         if environment.profile():
             record = profile.start(clock, "loaded" if shared is None else "shared")
             profile.tell(record)
-        return executable(place, model, signature, constants, static, record)
+        return executable(models, signature, constants, static, record)
 
 
 def executable(
-    place: str,
-    model: Model,
+    models: dict[str, Model],
     signature: Signature,
     constants: Mapping[str, torch.Tensor],
     static: Collection[int],
     record: profile.Graph | None = None,
 ) -> Function:
-    """The function that runs a loaded model, which equal graphs will find.
+    """The function that runs the first of some loaded models; equal graphs will find them all.
 
     Args:
-        place: Under which the memo keeps the model.
-        model: The loaded model.
-        signature: How it is called.
+        models: The loaded models of one artifact, by the places where the memo keeps them.
+        signature: How the first is called.
         constants: Tensors of the traced graph that are inputs of the model.
         static: Positions of arguments whose memory rarely changes.
         record: Is told of each call; ``None`` where calls are not timed.
@@ -292,27 +326,32 @@ def executable(
     from torch_max_backend.runtime.executable import Executable
     from torch_max_backend.runtime.pairs import with_pairs
 
+    model = next(iter(models.values()))
     function = with_pairs(Executable(model, signature, constants, static), signature)
-    memo.keep(place, model, function)
+    memo.keep(models, function)
     return function if record is None else profile.timed(record, function)
 
 
-def _load(entry: str) -> Model | None:
-    """The model of a key: the one that is loaded, or that of the stored artifact."""
+def _load(entry: str) -> dict[str, Model] | None:
+    """The model of a key, by its place: the one that is loaded, or that of the stored artifact and
+    behind it the artifact's others."""
     from torch_max_backend.compile.module import load_serialized
 
-    model = memo.get(_place(entry, True))
+    place = _place(entry, True)
+    model = memo.get(place)
     if model is not None:
-        return model
-    artifact = store.get(entry)
-    if artifact is None:
+        return {place: model}
+    stored = store.get(entry)
+    if stored is None:
         return None
     try:
-        return load_serialized(artifact)[0]
+        models = load_serialized(stored.artifact)
     except CompilationError as e:
         log.warning("A cached artifact is ignored: %s", e)
         store.discard(entry)
         return None
+    loaded = {_place(key, True): m for key, m in zip(stored.graphs, models, strict=True)}
+    return {place: loaded.pop(place), **loaded}
 
 
 def _place(entry: str, cached: bool) -> str:

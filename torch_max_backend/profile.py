@@ -55,8 +55,8 @@ class Graph:
     Attributes:
         number: Its place in the order of the process, from 1.
         operators: How many it has; ``None`` if it came from AOTAutograd's cache.
-        origin: "compiled", "loaded" (from the disk), "shared" (with an equal graph of the process)
-            or "background".
+        origin: "compiled", "joined" (compiled in the module of the graph before it), "loaded" (from
+            the disk), "shared" (with an equal graph of the process) or "background".
         clock: The stages of its compile.
         calls: How many calls the compiled model has answered, or failed to.
         eager: How many calls eager PyTorch has answered in the background's stead.

@@ -26,8 +26,8 @@ def test_a_model_lives_as_long_as_one_of_its_users() -> None:
     model: Any = Model()
     freed = weakref.ref(model)
     first, second = User(), User()
-    memo.keep("lives", model, first)
-    memo.keep("lives", model, second)
+    memo.keep({"lives": model}, first)
+    memo.keep({"lives": model}, second)
     assert memo.get("lives") is model
     del model, first
     gc.collect()
@@ -41,7 +41,7 @@ def test_a_model_lives_as_long_as_one_of_its_users() -> None:
 def test_keys_are_apart() -> None:
     one: Any = Model()
     user = User()
-    memo.keep("one", one, user)
+    memo.keep({"one": one}, user)
     assert memo.get("another") is None
 
 
@@ -50,8 +50,8 @@ def test_a_later_model_of_a_key_is_found_and_the_earlier_users_keep_theirs() -> 
     new: Any = Model()
     freed = weakref.ref(old)
     first, second = User(), User()
-    memo.keep("key", old, first)
-    memo.keep("key", new, second)
+    memo.keep({"key": old}, first)
+    memo.keep({"key": new}, second)
     assert memo.get("key") is new
     del old
     gc.collect()

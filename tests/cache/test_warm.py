@@ -131,7 +131,7 @@ def test_graphs_of_the_background_are_waited_for(background: Any) -> None:
         threading.Timer(0.3, running.set).start()
 
     assert counts(warm(torch.compiler.disable(program))) == (1, 0, 0)
-    assert store.get("late") == b"artifact"
+    assert store.get("late").artifact == b"artifact"
 
 
 def test_failures_are_counted(background: Any, private_cache: Path) -> None:

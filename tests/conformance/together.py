@@ -24,8 +24,10 @@ from torch_max_backend.compile.module import (
     kernel_libraries,
     kernel_library,
     load_models,
+    without_calls,
 )
 from torch_max_backend.convert.converter import build_graph
+from torch_max_backend.errors import CompilationError
 from torch_max_backend.graph.decompositions import decomposition_table
 from torch_max_backend.graph.signature import Trace
 from torch_max_backend.graph.whole import whole
@@ -165,7 +167,10 @@ def _compile(programs: list[Program]) -> None:
         models = load_models(compile_module(module, libraries, f"{len(programs)} programs"))
     except Exception as e:
         if len(programs) == 1:
-            programs[0].error = e
+            if isinstance(e, CompilationError) and without_calls(e, traces):
+                _compile(programs)
+            else:
+                programs[0].error = e
             return
         # One graph that MAX refuses fails the whole module: halve to find it.
         print(f"{len(programs)} programs did not compile together: {e}", file=sys.stderr)

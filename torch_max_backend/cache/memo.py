@@ -7,7 +7,7 @@ by a small object that its users keep alive.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -24,7 +24,7 @@ class _Held:
 
 
 _held: WeakValueDictionary[str, _Held] = WeakValueDictionary()
-_by_user: WeakKeyDictionary[object, _Held] = WeakKeyDictionary()
+_by_user: WeakKeyDictionary[object, list[_Held]] = WeakKeyDictionary()
 # A lock for each key that someone works on, and how many threads hold or await it.
 _busy: dict[str, tuple[threading.Lock, int]] = {}
 _guard = threading.Lock()
@@ -36,19 +36,20 @@ def get(key: str) -> Model | None:
     return None if held is None else held.model
 
 
-def keep(key: str, model: Model, user: object) -> None:
-    """Let ``get`` find a model for as long as ``user`` lives.
+def keep(models: Mapping[str, Model], user: object) -> None:
+    """Let ``get`` find models for as long as ``user`` lives.
 
     Args:
-        key: The key of the model's artifact.
-        model: The model.
-        user: What runs the model; it is hashed by identity and takes weak references.
+        models: By key: what the user runs, and what was loaded with it.
+        user: It is hashed by identity and takes weak references.
     """
     with _guard:
-        held = _held.get(key)
-        if held is None or held.model is not model:
-            held = _held[key] = _Held(model)
-        _by_user[user] = held
+        kept = _by_user[user] = []
+        for key, model in models.items():
+            held = _held.get(key)
+            if held is None or held.model is not model:
+                held = _held[key] = _Held(model)
+            kept.append(held)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Artifacts on disk: checked, atomic, bounded, private to the user.
 
-An entry is one file: a line of JSON (format, checksum, what its key was made of), then the
-artifact. An artifact is native code, so nothing is loaded whose checksum or owner is wrong.
-Whatever is wrong with an entry or the directory is logged and counts as a miss.
+An entry is one file: a line of JSON (format, checksum, what its key was made of, the keys of all
+graphs in the artifact), then the artifact. An artifact is native code, so nothing is loaded whose
+checksum or owner is wrong. Whatever is wrong with an entry or the directory is logged and counts as
+a miss.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from torch_max_backend import environment
 from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
 from torch_max_backend.private_dir import made_private, private_dir
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".max"
 _PARTIAL = ".tmp"
 _STALE_NS = 3600 * 10**9
@@ -31,6 +33,18 @@ log = get_logger("cache")
 
 # Each is called with a key and what became of its artifact: "found", "stored" or "failed".
 listeners: list[Callable[[str, str], None]] = []
+
+
+class Entry(NamedTuple):
+    """What is stored under a key.
+
+    Attributes:
+        artifact: The compiled module.
+        graphs: The keys of its graphs, in order.
+    """
+
+    artifact: bytes
+    graphs: tuple[str, ...]
 
 
 def _tell(key: str, what: str) -> None:
@@ -65,8 +79,8 @@ def _path(key: str) -> Path | None:
     return None if folder is None else folder / (key + SUFFIX)
 
 
-def get(key: str) -> bytes | None:
-    """The artifact stored under a key, or ``None``."""
+def get(key: str) -> Entry | None:
+    """What is stored under a key, or ``None``."""
     path = _path(key)
     if path is None:
         return None
@@ -78,7 +92,8 @@ def get(key: str) -> bytes | None:
             artifact = file.read()
         if header["format"] != FORMAT:
             raise ValueError(f"it has format {header['format']}, not {FORMAT}")
-        if header["key"] != key:
+        graphs = tuple(header["graphs"])
+        if header["key"] != key or key not in graphs:
             raise ValueError("it holds another key")
         if header["sha256"] != hashlib.sha256(artifact).hexdigest():
             raise ValueError("its checksum is wrong")
@@ -92,11 +107,20 @@ def get(key: str) -> bytes | None:
     with contextlib.suppress(OSError):
         os.utime(path)  # recency, for the size bound
     _tell(key, "found")
-    return artifact
+    return Entry(artifact, graphs)
 
 
-def put(key: str, artifact: bytes, components: Mapping[str, str]) -> None:
-    """Store an artifact; a directory that cannot take it is logged and otherwise ignored."""
+def put(
+    key: str, artifact: bytes, components: Mapping[str, str], graphs: Sequence[str] = ()
+) -> None:
+    """Store an artifact; a directory that cannot take it is logged and otherwise ignored.
+
+    Args:
+        key: Of one graph of the artifact.
+        artifact: The compiled module.
+        components: What the key was made of.
+        graphs: The keys of all its graphs, in order; of the only one by default.
+    """
     path = _path(key)
     if path is None:
         _tell(key, "failed")
@@ -106,6 +130,7 @@ def put(key: str, artifact: bytes, components: Mapping[str, str]) -> None:
         "key": key,
         "sha256": hashlib.sha256(artifact).hexdigest(),
         "components": dict(components),
+        "graphs": list(graphs or [key]),
     }
     try:
         write(path, [json.dumps(header).encode() + b"\n", artifact])

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from max.graph import KernelLibrary, Module
 
 
+_EXPRESSION = "Expressions are not (currently) allowed in function signatures"
+
+
 @cache
 def kernel_library(*paths: Path) -> KernelLibrary:
     """MAX's kernels and those of the libraries at ``paths``, for building graphs. Shared by all
@@ -91,6 +94,19 @@ def compile_module(
                 "Set TORCH_MAX_BACKEND_VERBOSE=1 to see the graph; reduce it to the operator that "
                 "fails and report that, or keep the region out with torch.compiler.disable.",
             ) from e
+
+
+def without_calls(error: CompilationError, traces: Sequence[Trace]) -> bool:
+    """Whether the traces may compile without subgraphs, and are to be built so from now on.
+
+    MAX moves views of symbolic sizes from subgraphs to their callers and then refuses the
+    expression that it finds in the subgraph's signature (26.7).
+    """
+    if _EXPRESSION not in str(error) or not any(t.calls for t in traces):
+        return False
+    for trace in traces:
+        trace.calls = False
+    return True
 
 
 def _return_memory() -> None:

@@ -42,7 +42,7 @@ from torch_max_backend.errors import ConversionError, MaxBackendError
 from torch_max_backend.graph.arguments import scalar_dtype, wants_size
 from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.nested import CONTROL_FLOW, body
-from torch_max_backend.graph.regions import Instance, Region, find_regions
+from torch_max_backend.graph.regions import Instance, Region, find_regions, pieces
 from torch_max_backend.graph.shapes import SymScalar, expression, is_scalar_node
 from torch_max_backend.graph.signature import Trace, attribute
 from torch_max_backend.graph.text import text_of
@@ -88,8 +88,9 @@ class _Builder:
         self.instance: TensorValue | None = None
         drawing = (n for n in trace.module.graph.nodes if is_random(n))
         self.streams = {node: i for i, node in enumerate(drawing)}
-        self.subgraphs: dict[Region, Graph | None] = {}
-        self.subgraph_types: dict[Region, list[TensorType]] = {}
+        self.subgraphs: dict[Region, Graph] = {}
+        # Something of each symbolic size, so that every subgraph knows it.
+        self.witnesses: list[TensorValue] = []
         self.modules: dict[Any, GraphModule] = {}
 
     # Inputs
@@ -141,6 +142,7 @@ class _Builder:
                 else:
                     value = value.tensor
                 self.values[node] = self._rebound(value, self.spec(node.meta["val"]))
+                self._witness(self.values[node])
             elif item.kind == "constant":
                 target = constants[item.source]
                 for node in self.trace.module.graph.nodes:
@@ -152,8 +154,15 @@ class _Builder:
                 self.addresses[item.source.partition(".")[2]] = value.tensor
             elif item.kind == "seed":
                 self.seeds[item.source] = value.tensor
+            elif item.kind == "carrier":
+                self._witness(value.tensor)
         for node, tensor in self.trace.embedded.items():
             self.values[node] = _constant(tensor)
+
+    def _witness(self, value: TensorValue) -> None:
+        known = {d for witness in self.witnesses for d in witness.shape}
+        if any(_is_symbol(d) and d not in known for d in value.shape):
+            self.witnesses.append(value)
 
     def _rebound(self, value: TensorValue, spec: TensorSpec) -> TensorValue:
         same = all(a == b for a, b in zip(value.shape, spec.shape, strict=True))
@@ -162,24 +171,41 @@ class _Builder:
     # Nodes
 
     def convert_nodes(self, graph: GuardedGraph) -> None:
-        nodes = [
-            n
-            for n in self.trace.module.graph.nodes
-            if n.op == "call_function" and not is_skipped(n) and not is_scalar_node(n)
-        ]
-        calls = {
-            instance.nodes[0]: (region, instance, number)
-            for region in find_regions(nodes, self._label, _is_heavy)
-            for number, instance in enumerate(region.instances, 1)
-        }
-        done: set[Node] = set()
-        for node in nodes:
-            if node in done:
-                continue
-            if node in calls and self._call_region(graph, *calls[node]):
-                done.update(calls[node][1].nodes)
-            else:
+        nodes = self._nodes()
+        cut = self._pieces(nodes)
+        if cut is None:
+            for node in nodes:
                 self._convert_node(node)
+            return
+        # Nothing is computed between the calls: see ``_call``.
+        for piece in cut:
+            self._call(graph, *piece)
+
+    def _nodes(self) -> list[Node]:
+        """What is to be converted, the results of an operator behind it."""
+        nodes: list[Node] = []
+        for node in self.trace.module.graph.nodes:
+            if node.op != "call_function" or is_skipped(node) or is_scalar_node(node):
+                continue
+            if node.target is not operator.getitem:
+                nodes += [node, *(u for u in node.users if u.target is operator.getitem)]
+        return nodes
+
+    def _pieces(self, nodes: list[Node]) -> list[tuple[Region, Instance, int]] | None:
+        """The graph as calls of subgraphs, if that is worth it and MAX can say what crosses."""
+        if not self.trace.calls or self.trace.signature.data_symbols:
+            return None
+        if any(n.target in CONTROL_FLOW for n in nodes):
+            return None
+        regions = find_regions(nodes, self._label, _is_heavy)
+        cut = pieces(nodes, regions) if regions else None
+        # MAX takes no expressions in signatures.
+        for region, instance, _ in cut or []:
+            for node in (*instance.inputs, *(instance.nodes[o] for o in region.outputs)):
+                shape = self.spec(node.meta["val"]).shape
+                if not all(isinstance(d, int) or _is_static(d) or _is_symbol(d) for d in shape):
+                    return None
+        return cut
 
     def _convert_node(self, node: Node) -> None:
         if node.target is operator.getitem:
@@ -218,37 +244,34 @@ class _Builder:
             return node.name  # the text does not say what is inside
         return f"{node.target} {text_of(parts, self.symbols, name)}"
 
-    def _call_region(
-        self, graph: GuardedGraph, region: Region, instance: Instance, number: int
-    ) -> bool:
-        """Call the region's subgraph; False if this instance has to be converted in place."""
-        shared = [*self.addresses.values(), *self.scalars.values()]
+    def _call(self, graph: GuardedGraph, region: Region, instance: Instance, number: int) -> None:
+        """Call the region's subgraph.
+
+        A graph that calls anything computes nothing itself: MAX's compiled graph takes what went
+        into a call for ready after it, so that a kernel there may read what is not yet written
+        (26.7). What calls are given, and what they return, is waited for.
+        """
+        shared = [*self.addresses.values(), *self.scalars.values(), *self.witnesses]
         if any(n in self.streams for n in instance.nodes):
             shared += [*self.seeds.values(), _instance(number)]
         given = [*(self.values[n] for n in instance.inputs), *shared]
         if region not in self.subgraphs:
             self.subgraphs[region] = self._subgraph(graph, region, [v.type for v in given])
-        subgraph = self.subgraphs[region]
-        if subgraph is None or [v.type for v in given] != self.subgraph_types[region]:
-            return False
-        results = ops.call(subgraph, *given)
+        results = ops.call(self.subgraphs[region], *given)
         for offset, result in zip(region.outputs, results, strict=True):
             self.values[instance.nodes[offset]] = result.tensor
-        return True
 
-    def _subgraph(
-        self, graph: GuardedGraph, region: Region, types: list[TensorType]
-    ) -> Graph | None:
+    def _subgraph(self, graph: GuardedGraph, region: Region, types: list[TensorType]) -> Graph:
         """The region as a graph of its own, from its first instance."""
-        if not all(_is_static(d) or _is_symbol(d) for t in types for d in t.shape):
-            return None  # MAX takes no expressions in signatures
-        self.subgraph_types[region] = types
         outer = self.values, self.addresses, self.scalars, self.seeds, self.instance
         first = region.instances[0]
-        inner = graph.subgraph(f"{graph.name}_region{len(self.subgraph_types)}", types)
+        inner = graph.subgraph(f"{graph.name}_region{len(self.subgraphs)}", types)
         with inner:
             given = [v.tensor for v in inner.inputs]
             self.values = dict(zip(first.inputs, given, strict=False))
+            if len(region.instances) == 1:
+                embedded = self.trace.embedded
+                self.values |= {n: _constant(embedded[n]) for n in first.inputs if n in embedded}
             rest = iter(given[len(first.inputs) :])
             self.addresses = {name: next(rest) for name in outer[1]}
             self.scalars = {name: next(rest) for name in outer[2]}

@@ -41,7 +41,7 @@ class Region:
     """Regions that are equal but for what they are given.
 
     Attributes:
-        instances: Two or more.
+        instances: All of them.
         outputs: Positions among the nodes of an instance whose values are used outside of it.
     """
 
@@ -160,6 +160,53 @@ def _region(
     if any(_kind(parts[begin][o]) is None for o in used):
         return None
     return Region(instances, tuple(sorted(used))), first + begin * period
+
+
+def pieces(
+    nodes: Sequence[Node], regions: Sequence[Region]
+) -> list[tuple[Region, Instance, int]] | None:
+    """A graph cut into the instances of its regions and, between them, regions of one instance.
+
+    Args:
+        nodes: The nodes to convert, in order.
+        regions: Their repeated regions.
+
+    Returns:
+        The pieces in order, each as its region, the instance and the instance's number: from 1 in
+        a repeated region, 0 in one of its own. ``None`` if something else than a tensor, such as
+        the several results of an operator, crosses from one piece to another.
+    """
+    starts = {
+        instance.nodes[0]: (region, instance, number)
+        for region in regions
+        for number, instance in enumerate(region.instances, 1)
+    }
+    found: list[tuple[Region, Instance, int]] = []
+    between: list[Node] = []
+    inside: set[Node] = set()
+    for node in nodes:
+        if node in inside:
+            continue
+        if node not in starts:
+            between.append(node)
+            continue
+        if between:
+            found.append(_alone(between))
+            between = []
+        found.append(starts[node])
+        inside.update(starts[node][1].nodes)
+    if between:
+        found.append(_alone(between))
+    crossing = (n for _, instance, _ in found for n in instance.inputs)
+    results = (instance.nodes[o] for region, instance, _ in found for o in region.outputs)
+    return None if any(_kind(n) is None for n in (*crossing, *results)) else found
+
+
+def _alone(nodes: Sequence[Node]) -> tuple[Region, Instance, int]:
+    own = set(nodes)
+    instance = Instance(tuple(nodes), tuple(dict.fromkeys(_wiring(nodes)[1])))
+    outputs = tuple(o for o, n in enumerate(nodes) if not n.users.keys() <= own)
+    return Region((instance,), outputs), instance, 0
 
 
 def _wiring(part: Sequence[Node]) -> tuple[tuple[Any, ...], list[Node]]:

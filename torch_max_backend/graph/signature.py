@@ -126,6 +126,7 @@ class Trace:
         results: The FX node behind each model output.
         stores: Mutated placeholders written in place, with the node of the new value.
         embedded: ``get_attr`` nodes whose tensors become constants of the MAX graph.
+        calls: Whether parts that repeat become subgraphs.
     """
 
     module: GraphModule
@@ -135,6 +136,7 @@ class Trace:
     results: list[Node]
     stores: list[tuple[Node, Node]]
     embedded: dict[Node, torch.Tensor]
+    calls: bool = True
 
     def constants(self) -> dict[str, torch.Tensor]:
         """The tensors of the graph module that are inputs of the model, by attribute."""
