@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -78,14 +78,18 @@ class Precompiled:
             if entry not in self._models:
                 pytest.fail("torch.compile asks for a graph that was not collected")
             self.loaded += 1
-            return self._models[entry]
+            return {entry: self._models[entry]}
 
         self.loaded = 0
         with _patched("torch_max_backend.pipeline._load", load):
             yield self
 
     def _collect(self, case: Case) -> None:
-        with _patched("torch_max_backend.backend.compile_graph", self._interpreted):
+        interpreted = self._interpreted
+        with (
+            _patched("torch_max_backend.backend.compile_graph", interpreted),
+            _patched("torch_max_backend.backend.start", lambda *a: _Interpreted(interpreted(*a))),
+        ):
             function = _compiled(case.make(), case.dynamic)
             for arguments in case.calls():
                 result = function(*arguments)
@@ -112,6 +116,19 @@ class Precompiled:
         mlir, libraries = build_module(list(self._traces.values()))
         compiled = compile_module(mlir, libraries, f"{len(self._traces)} graphs")
         self._models = dict(zip(self._traces, load_models(compiled), strict=True))
+
+
+@dataclass
+class _Interpreted:
+    """In the place of the pipeline's ``Job``: a graph that torch executes."""
+
+    made: Any
+
+    def graph(self, function: Any) -> Any:
+        return replace(self.made, function=function)
+
+    def functions(self, *others: _Interpreted) -> list[Any]:
+        return [job.made.function for job in (self, *others)]
 
 
 def _compiled(function: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:

@@ -197,4 +197,4 @@ def test_options_turn_the_cache_off_and_on(
     from torch_max_backend.cache import store
 
     store.put("key", b"artifact", {})
-    assert store.get("key") == b"artifact"
+    assert store.get("key") == (b"artifact", ("key",))

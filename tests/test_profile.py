@@ -144,7 +144,7 @@ def _executable(record: profile.Graph | None) -> tuple[Any, Any]:
         layouts=[Layout()],
     )
     model: Any = SimpleNamespace(_execute_device_tensors=double)
-    return executable("a key", model, signature, {}, (), record), double
+    return executable({"a key": model}, signature, {}, (), record), double
 
 
 def test_real_executables_are_split_too(capsys: pytest.CaptureFixture[str]) -> None:

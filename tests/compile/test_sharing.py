@@ -28,10 +28,10 @@ class Stand:
         self.fails = 0
         self.started = threading.Event()
 
-    def make(self, job: Any) -> Any:
+    def make(self, jobs: list[Any]) -> list[Any]:
         from max.driver import Buffer
 
-        self.made.append(job.entry)
+        self.made += [job.entry for job in jobs]
         self.started.set()
         time.sleep(0.3)
         if self.fails:
@@ -41,13 +41,13 @@ class Stand:
         def double(buffers: list[Any]) -> list[Any]:
             return [Buffer.from_dlpack(torch.from_dlpack(buffers[0]) * 2)]
 
-        return SimpleNamespace(_execute_device_tensors=double)
+        return [SimpleNamespace(_execute_device_tensors=double) for _ in jobs]
 
 
 @pytest.fixture
 def stand(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
     stand = Stand()
-    monkeypatch.setattr("torch_max_backend.pipeline._Job._made", lambda job: stand.make(job))
+    monkeypatch.setattr("torch_max_backend.pipeline._made", stand.make)
     return stand
 
 

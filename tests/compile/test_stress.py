@@ -44,7 +44,7 @@ class Slow:
 @pytest.fixture
 def slow(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
     slow = Slow()
-    monkeypatch.setattr("torch_max_backend.pipeline._Job.function", lambda job: slow.function(job))
+    monkeypatch.setattr("torch_max_backend.pipeline.Job.functions", lambda job: [slow.function(job)])
     return slow
 
 
@@ -134,7 +134,7 @@ def test_a_compile_that_fails_under_load_loses_no_call(
         assert slow.ready.wait(600)
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr("torch_max_backend.pipeline._Job.function", fail)
+    monkeypatch.setattr("torch_max_backend.pipeline.Job.functions", fail)
     compiled = _compiled(_in_place)
 
     def work(thread: int) -> None:
