@@ -55,6 +55,12 @@ def test_a_value_of_another_type_is_refused(value: object) -> None:
     assert repr(value) in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [True, -0.1, 1.5, "half", float("nan")])
+def test_a_budget_is_a_share(value: object) -> None:
+    with pytest.raises(OptionError, match="must be a number from 0 to 1 or None"):
+        Options.parse(None, {"activation_memory_budget": value})
+
+
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(OptionError, match=r"'defualt'.*Did you mean 'default'\?"):
         Options.parse("defualt", None)

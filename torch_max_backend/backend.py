@@ -88,6 +88,11 @@ class MaxBackend:
             unlift_effect_tokens=True,
             # Otherwise the backward compiler is called when the backward pass first is.
             force_non_lazy_backward_lowering=True,
+            activation_memory_budget=(
+                config.activation_memory_budget
+                if options.activation_memory_budget is None
+                else options.activation_memory_budget
+            ),
         )
         with autograd_cache(reuse, options), settings, whole():
             return compiler(module, example_inputs)

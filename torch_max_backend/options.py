@@ -26,11 +26,15 @@ class Options:
             own, compiled anew for each shape). ``None``, ``True``: the fastest for this processor.
         background: Answer calls with eager PyTorch while a process of its own compiles, and switch
             to the compiled model between two calls. ``None``: no, the first call waits.
+        activation_memory_budget: How much of the memory for what forward keeps for backward may be
+            used, from 0.0 (keep the inputs, compute the rest again) to 1.0 (keep what is not
+            cheaper to compute again). ``None``: as ``torch._functorch.config`` says (1.0).
     """
 
     cache: bool | None = None
     bank: bool | str | None = None
     background: bool | None = None
+    activation_memory_budget: float | None = None
 
     @classmethod
     def parse(cls, mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -52,11 +56,16 @@ class Options:
                     f"Unknown option {name!r} for the max backend.{_nearest(name, known)}",
                     f"Known options: {', '.join(known)}.",
                 )
-            words = _BANKS if name == "bank" else ()
-            if not (isinstance(value, bool) or value is None or value in words):
+            if name == "activation_memory_budget":
+                number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                fits, kind = number and 0 <= value <= 1, "a number from 0 to 1"
+            else:
+                words = _BANKS if name == "bank" else ()
+                fits = isinstance(value, bool) or value in words
+                kind = ", ".join(map(repr, (*words, True, False)))
+            if value is not None and not fits:
                 raise OptionError(
-                    f"Option {name!r} of the max backend must be "
-                    f"{', '.join(map(repr, (*words, True, False)))} or None, "
+                    f"Option {name!r} of the max backend must be {kind} or None, "
                     f"not {value!r} ({type(value).__name__})."
                 )
         return cls(**(options or {}))

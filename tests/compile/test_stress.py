@@ -44,7 +44,9 @@ class Slow:
 @pytest.fixture
 def slow(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
     slow = Slow()
-    monkeypatch.setattr("torch_max_backend.pipeline.Job.functions", lambda job: [slow.function(job)])
+    monkeypatch.setattr(
+        "torch_max_backend.pipeline.Job.functions", lambda job: [slow.function(job)]
+    )
     return slow
 
 

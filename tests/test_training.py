@@ -1,0 +1,114 @@
+"""Forward and backward graphs: compiled together, found together, failing apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.fx import GraphModule
+
+from torch_max_backend import UnsupportedError, max_backend
+from torch_max_backend.cache import memo, store
+
+pytestmark = pytest.mark.xdist_group("training")
+
+
+@pytest.fixture
+def modules(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many graphs each module had that was compiled."""
+    from torch_max_backend import pipeline
+
+    counts: list[int] = []
+    made = pipeline._made
+
+    def counted(jobs: Any) -> Any:
+        counts.append(len(jobs))
+        return made(jobs)
+
+    monkeypatch.setattr(pipeline, "_made", counted)
+    return counts
+
+
+def _gradients(function: Any, module: nn.Module, x: Tensor) -> list[Tensor]:
+    module.zero_grad()
+    function(x).square().sum().backward()
+    return [p.grad.clone() for p in module.parameters() if p.grad is not None]
+
+
+def test_forward_and_backward_are_one_module(modules: list[int], private_cache: Path) -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.LayerNorm(5)), torch.randn(4, 6)
+    expected = _gradients(module, module, x)
+    compiled = torch.compile(module, backend=max_backend, fullgraph=True)
+    torch.testing.assert_close(_gradients(compiled, module, x), expected)
+    assert modules == [2]
+    entries = [store.get(path.stem) for path in (private_cache / "artifacts").glob("*.max")]
+    assert len(entries) == 2
+    assert entries[0] == entries[1]
+
+    # Another process finds both in AOTAutograd's cache, and loads them with one artifact.
+    del compiled
+    torch._dynamo.reset()
+    memo._held.clear()
+    counters.clear()
+    compiled = torch.compile(module, backend=max_backend, fullgraph=True)
+    torch.testing.assert_close(_gradients(compiled, module, x), expected)
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
+    assert modules == [2]
+
+
+class _Interpreted:
+    """In the place of the pipeline's ``Job``: torch executes the graph."""
+
+    def __init__(self, module: GraphModule) -> None:
+        self.run = make_boxed_func(module.forward)
+        (self.results,) = next(n for n in reversed(module.graph.nodes) if n.op == "output").args
+
+    def graph(self, function: Any) -> Any:
+        return SimpleNamespace(function=function)
+
+    def functions(self, *others: _Interpreted) -> list[Any]:
+        return [job.run for job in (self, *others)]
+
+
+@pytest.mark.parametrize("setting", ["option", "config"])
+def test_a_smaller_budget_keeps_less(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[_Interpreted] = []
+
+    def start(module: GraphModule, *_: Any) -> _Interpreted:
+        jobs.append(_Interpreted(module))
+        return jobs[-1]
+
+    monkeypatch.setattr("torch_max_backend.backend.start", start)
+    monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE", "0")
+    module, x = nn.Sequential(*[nn.Linear(8, 8), nn.Tanh()] * 4), torch.randn(4, 8)
+    expected = _gradients(module, module, x)
+    for budget in (1.0, 0.0):
+        torch._dynamo.reset()
+        options = {"activation_memory_budget": budget} if setting == "option" else {}
+        config = {} if setting == "option" else {"activation_memory_budget": budget}
+        with torch._functorch.config.patch(config):
+            compiled = torch.compile(module, backend=max_backend, options=options)
+            torch.testing.assert_close(_gradients(compiled, module, x), expected)
+    kept = [len(job.results) for job in jobs[::2]]
+    assert kept[0] > kept[1]
+
+
+def _segments(x: Tensor) -> Tensor:
+    return torch.segment_reduce(x, "sum", lengths=torch.tensor([1, 3])) * 2
+
+
+def test_what_backward_lacks_is_no_concern_of_forward(modules: list[int]) -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    compiled = torch.compile(_segments, backend=max_backend, fullgraph=True)
+    result = compiled(x)
+    torch.testing.assert_close(result, _segments(x))
+    with pytest.raises(UnsupportedError, match="_segment_reduce_backward"):
+        result.sum().backward()
+    assert modules == [1]
