@@ -66,10 +66,10 @@ def _gradients_of(program: Program) -> Callable[..., Any]:
                 for t in pytree.tree_leaves(forward(*leaves))
                 if isinstance(t, torch.Tensor) and t.requires_grad
             ]
+            if not results:
+                return []
             total = sum((t * _weights(t)).sum() for t in results)
         wanted = [t for t in leaves if t.requires_grad]
-        if not results:
-            return []
         found = torch.autograd.grad(total, wanted, allow_unused=True)
         return [g for g in found if g is not None]
 

@@ -32,25 +32,21 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8"
 # What torch itself cannot trace without values of tensors; Dynamo breaks the graph there.
 _UNTRACEABLE = (
     "DynamicOutputShapeException",
+    "UnsupportedOperatorException",
     "DataDependentOutputException",
     "UnsupportedFakeTensorException",
     "GuardOnDataDependentSymNode",
 )
 
 
-def _is_untraceable(error: Exception) -> bool:
-    # What an operator reads of a fake tensor's memory; Dynamo makes constants of it.
-    return type(error).__name__ in _UNTRACEABLE or "its data is not allocated yet" in str(error)
-
-
 _HEADER = """\
-# Conformance
+# Conformance{kind}
 
 Samples of torch's operator database (`op_db`) on CPU, compiled and compared with eager PyTorch: a
 result passes within the tolerance of torch's own tests, or if it is at most three times as far from
 float64's as eager's is. Made by
 
-    uv run python -m tests.conformance.sweep --minutes 30 --markdown docs/conformance.md
+    uv run python -m tests.conformance.sweep{flags} --minutes 30 --markdown {file}
 
 A run takes one sample of every entry in every dtype, in a random but fixed order, then a second of
 each, up to six. "Refused" raises an error that names the operator and the reason.
@@ -255,6 +251,16 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _is_untraceable(error: Exception) -> bool:
+    text = str(error)
+    # What an operator reads of a fake tensor's memory; Dynamo makes constants of it.
+    return (
+        type(error).__name__ in _UNTRACEABLE
+        or "its data is not allocated yet" in text
+        or "on tensor with symbolic sizes/strides" in text
+    )
+
+
 def _reason(result: Result, operator: str) -> str:
     for line in result["text"].splitlines():
         if operator in line and ": " in line:
@@ -311,9 +317,13 @@ def main() -> None:
             if given.out:
                 given.out.write_text(json.dumps(results, indent=0))
     pairs, reached = ({t[:2] for t in found} for found in (tasks, map(_task, results)))
-    text = (
-        f"{_HEADER}\n{len(reached)} of {len(pairs)} pairs of an entry and a dtype were reached.\n\n"
+    flags = [name for name in ("gradients", "dynamic") if getattr(given, name)]
+    text = _HEADER.format(
+        kind=f": {', '.join(flags)}" if flags else "",
+        flags="".join(f" --{flag}" for flag in flags),
+        file=given.markdown or "docs/conformance.md",
     )
+    text += f"\n{len(reached)} of {len(pairs)} pairs of an entry and a dtype were reached.\n\n"
     text += markdown(results)
     print(text)
     if given.markdown:

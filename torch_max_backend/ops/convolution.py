@@ -14,7 +14,7 @@ from torch_max_backend.convert.guarded import for_convolution
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
 from torch_max_backend.graph.arguments import per_dimension
-from torch_max_backend.ops.common.bank import nothing, number, routine
+from torch_max_backend.ops.common.bank import nothing, routine
 from torch_max_backend.ops.common.images import lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
@@ -167,7 +167,7 @@ def _by_products(
             *(nothing(input.dtype) if v is None else v for v in vectors),
             nothing(input.dtype, 4) if residual is None else residual,
             *addresses,
-            *(number(s) for s in settings),
+            *numbers(settings),
             ops.constant(after.epsilon, DType.float64, DeviceRef.CPU()),
         ],
         [TensorType(input.dtype, rows, input.device)],
