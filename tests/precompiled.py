@@ -27,12 +27,14 @@ class Case:
         calls: Makes the argument lists of the calls to collect graphs from.
         dynamic: As ``torch.compile`` takes it.
         backward: Whether the calls run a backward pass.
+        fullgraph: As ``torch.compile`` takes it.
     """
 
     make: Callable[[], Callable[..., Any]]
     calls: Callable[[], list[tuple[Any, ...]]]
     dynamic: bool | None = False
     backward: bool = False
+    fullgraph: bool = True
 
 
 class Precompiled:
@@ -54,13 +56,13 @@ class Precompiled:
     def compiled(self, name: str) -> Callable[..., Any]:
         """The compiled function of a program; to be called inside ``serving``."""
         case = self.cases[name]
-        return self.compile(case.make(), case.dynamic)
+        return self.compile(case.make(), case.dynamic, case.fullgraph)
 
     def compile(
-        self, function: Callable[..., Any], dynamic: bool | None = False
+        self, function: Callable[..., Any], dynamic: bool | None = False, fullgraph: bool = True
     ) -> Callable[..., Any]:
         """Another function with the graphs of a program; to be called inside ``serving``."""
-        return _compiled(function, dynamic)
+        return _compiled(function, dynamic, fullgraph)
 
     def eager(self, name: str) -> Callable[..., Any]:
         """The program itself."""
@@ -90,7 +92,7 @@ class Precompiled:
             _patched("torch_max_backend.backend.compile_graph", interpreted),
             _patched("torch_max_backend.backend.start", lambda *a: _Interpreted(interpreted(*a))),
         ):
-            function = _compiled(case.make(), case.dynamic)
+            function = _compiled(case.make(), case.dynamic, case.fullgraph)
             for arguments in case.calls():
                 result = function(*arguments)
                 if case.backward:
@@ -131,11 +133,13 @@ class _Interpreted:
         return [job.made.function for job in (self, *others)]
 
 
-def _compiled(function: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
+def _compiled(
+    function: Callable[..., Any], dynamic: bool | None, fullgraph: bool
+) -> Callable[..., Any]:
     from torch_max_backend import max_backend
 
     torch._dynamo.reset()
-    return torch.compile(function, backend=max_backend, fullgraph=True, dynamic=dynamic)
+    return torch.compile(function, backend=max_backend, fullgraph=fullgraph, dynamic=dynamic)
 
 
 @contextlib.contextmanager

@@ -202,14 +202,17 @@ class Job:
             # A thread that comes second waits for the model of the first one.
             for place in sorted({job.place for job in jobs}):
                 stack.enter_context(memo.alone(place))
-            found = {}
+            done: dict[Job, Function] = {}
             for job in jobs:
                 job.clock.restart()
-                found[job] = job._found()
-            missing = [job for job in jobs if found[job][0] is None]
+                models, origin = job._found()
+                if models is not None:
+                    done[job] = job._executable(models, origin)
+            missing = [job for job in jobs if job not in done]
             for job, model in zip(missing, _made(missing) if missing else (), strict=True):
-                found[job] = {job.place: model}, "joined" if job is not missing[0] else "compiled"
-            return [job._executable(*found[job]) for job in jobs]
+                origin = "compiled" if job is missing[0] else "joined"
+                done[job] = job._executable({job.place: model}, origin)
+            return [done[job] for job in jobs]
 
     def _found(self) -> tuple[dict[str, Model] | None, str]:
         """A loaded model, or those of a stored artifact, this one first, and where it is from."""

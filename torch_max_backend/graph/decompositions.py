@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._decomp.decompositions import index_add
+from torch._inductor.inductor_prims import fma
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
@@ -84,12 +85,18 @@ def _resize(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -
     return flat[:count].reshape(size)
 
 
+def _fma(a: torch.Tensor, b: Any, c: torch.Tensor) -> torch.Tensor:
+    """As eager computes it; Dynamo makes ``fma`` of ``addcmul_``, which optimizers call."""
+    return a * b + c
+
+
 _OWN = {
     aten._trilinear.default: _trilinear,
     aten.angle.default: _angle,
     aten.embedding_renorm.default: _embedding_renorm,
     aten.index_add.default: _index_add,
     aten.resize.default: _resize,
+    fma: _fma,
 }
 
 # Operators that copy where their namesakes return views; bodies of control flow hold them.
