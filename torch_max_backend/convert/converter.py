@@ -251,10 +251,10 @@ class _Builder:
         into a call for ready after it, so that a kernel there may read what is not yet written
         (26.7). What calls are given, and what they return, is waited for.
         """
-        shared = [*self.addresses.values(), *self.scalars.values(), *self.witnesses]
+        shared = [*self.addresses.values(), *self.scalars.values()]
         if any(n in self.streams for n in instance.nodes):
             shared += [*self.seeds.values(), _instance(number)]
-        given = [*(self.values[n] for n in instance.inputs), *shared]
+        given = [*(self.values[n] for n in instance.inputs), *shared, *self.witnesses]
         if region not in self.subgraphs:
             self.subgraphs[region] = self._subgraph(graph, region, [v.type for v in given])
         results = ops.call(self.subgraphs[region], *given)
