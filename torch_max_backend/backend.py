@@ -72,11 +72,11 @@ class MaxBackend:
         from torch_max_backend.graph.decompositions import decomposition_table
         from torch_max_backend.graph.whole import whole
 
-        pair = _Pair(options)
+        compilers = _Compilers(options)
         compiler = aot_autograd(
-            fw_compiler=SerializableAOTDispatchCompiler(OutputCode, pair.forward),
-            bw_compiler=SerializableAOTDispatchCompiler(OutputCode, pair.backward),
-            inference_compiler=SerializableAOTDispatchCompiler(OutputCode, _inference(options)),
+            fw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.forward),
+            bw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.backward),
+            inference_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.inference),
             partition_fn=min_cut_rematerialization_partition,
             decompositions=decomposition_table(),
             keep_inference_input_mutations=True,
@@ -98,32 +98,28 @@ class MaxBackend:
             return compiler(module, example_inputs)
 
 
-def _inference(options: Options) -> Callable[[GraphModule, Sequence[Any]], Any]:
-    def compiler(module: GraphModule, example_inputs: Sequence[Any]) -> Any:
-        from torch_max_backend.cache.autograd import MaxOutputCode
+class _Compilers:
+    """What AOTAutograd calls with the functional ATen graphs of one Dynamo graph.
 
-        return MaxOutputCode(compile_graph(module, _static_arguments(), options))
-
-    return compiler
-
-
-class _Pair:
-    """The compilers of a forward graph and of its backward graph, which become one module.
-
-    AOTAutograd calls one after the other. Whoever never differentiates should not suffer from what
-    the backward graph holds: if that cannot be compiled, the forward graph is compiled alone, and
-    the error comes when the backward pass does.
+    A forward graph and its backward graph, given one after the other, become one module. Whoever
+    never differentiates should not suffer from what the backward graph holds: if that cannot be
+    compiled, the forward graph is compiled alone, and the error comes when the backward pass does.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
+    def inference(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        from torch_max_backend.cache.autograd import MaxOutputCode
+
+        return MaxOutputCode(compile_graph(module, _static_arguments(), self.options))
+
     def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
-        self.job = start(module, _static_arguments(), self.options)
         if self.options.background:
-            return MaxOutputCode(self.job.graph(self.job.in_background(module)))
+            return self.inference(module, example_inputs)
+        self.job = start(module, _static_arguments(), self.options)
         alone = _Lazy(lambda: self.job.functions()[0])
         self.code = MaxOutputCode(self.job.graph(alone))
         return self.code

@@ -182,14 +182,17 @@ class _Builder:
             self._call(graph, *piece)
 
     def _nodes(self) -> list[Node]:
-        """What is to be converted, the results of an operator behind it."""
-        nodes: list[Node] = []
-        for node in self.trace.module.graph.nodes:
-            if node.op != "call_function" or is_skipped(node) or is_scalar_node(node):
-                continue
-            if node.target is not operator.getitem:
-                nodes += [node, *(u for u in node.users if u.target is operator.getitem)]
-        return nodes
+        """What is to be converted, the results of an operator right behind it."""
+        nodes = [
+            n
+            for n in self.trace.module.graph.nodes
+            if n.op == "call_function" and not is_skipped(n) and not is_scalar_node(n)
+        ]
+        place: dict[Node, int] = {}
+        for i, node in enumerate(nodes):
+            of_another = node.target is operator.getitem
+            place[node] = place.get(node.args[0], i) if of_another else i
+        return sorted(nodes, key=place.__getitem__)
 
     def _pieces(self, nodes: list[Node]) -> list[tuple[Region, Instance, int]] | None:
         """The graph as calls of subgraphs, if that is worth it and MAX can say what crosses."""
@@ -203,7 +206,7 @@ class _Builder:
         for region, instance, _ in cut or []:
             for node in (*instance.inputs, *(instance.nodes[o] for o in region.outputs)):
                 shape = self.spec(node.meta["val"]).shape
-                if not all(isinstance(d, int) or _is_static(d) or _is_symbol(d) for d in shape):
+                if not all(_is_static(d) or _is_symbol(d) for d in shape):
                     return None
         return cut
 

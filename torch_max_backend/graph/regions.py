@@ -155,8 +155,7 @@ def _region(
     )
     used: set[int] = set()
     for k in chosen:
-        own = set(parts[k])
-        used |= {o for o, n in enumerate(parts[k]) if any(u not in own for u in n.users)}
+        used.update(_outputs(parts[k]))
     if any(_kind(parts[begin][o]) is None for o in used):
         return None
     return Region(instances, tuple(sorted(used))), first + begin * period
@@ -203,10 +202,14 @@ def pieces(
 
 
 def _alone(nodes: Sequence[Node]) -> tuple[Region, Instance, int]:
-    own = set(nodes)
     instance = Instance(tuple(nodes), tuple(dict.fromkeys(_wiring(nodes)[1])))
-    outputs = tuple(o for o, n in enumerate(nodes) if not n.users.keys() <= own)
-    return Region((instance,), outputs), instance, 0
+    return Region((instance,), _outputs(nodes)), instance, 0
+
+
+def _outputs(part: Sequence[Node]) -> tuple[int, ...]:
+    """Positions of the nodes whose values are used outside of the part."""
+    own = set(part)
+    return tuple(o for o, n in enumerate(part) if any(u not in own for u in n.users))
 
 
 def _wiring(part: Sequence[Node]) -> tuple[tuple[Any, ...], list[Node]]:
