@@ -90,7 +90,7 @@ class Precompiled:
         interpreted = self._interpreted
         with (
             _patched("torch_max_backend.backend.compile_graph", interpreted),
-            _patched("torch_max_backend.backend.start", lambda *a: _Interpreted(interpreted(*a))),
+            _patched("torch_max_backend.backend.start", lambda *a: Interpreted(interpreted(*a))),
         ):
             function = _compiled(case.make(), case.dynamic, case.fullgraph)
             for arguments in case.calls():
@@ -121,7 +121,7 @@ class Precompiled:
 
 
 @dataclass
-class _Interpreted:
+class Interpreted:
     """In the place of the pipeline's ``Job``: a graph that torch executes."""
 
     made: Any
@@ -129,7 +129,7 @@ class _Interpreted:
     def graph(self, function: Any) -> Any:
         return replace(self.made, function=function)
 
-    def functions(self, *others: _Interpreted) -> list[Any]:
+    def functions(self, *others: Interpreted) -> list[Any]:
         return [job.made.function for job in (self, *others)]
 
 

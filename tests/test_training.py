@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +12,11 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 
+from tests.precompiled import Interpreted
 from torch_max_backend import UnsupportedError, max_backend
 from torch_max_backend.cache import memo, store
+from torch_max_backend.graph.signature import Signature
+from torch_max_backend.pipeline import CompiledGraph
 
 pytestmark = pytest.mark.xdist_group("training")
 
@@ -63,27 +65,15 @@ def test_forward_and_backward_are_one_module(modules: list[int], private_cache: 
     assert modules == [2]
 
 
-class _Interpreted:
-    """In the place of the pipeline's ``Job``: torch executes the graph."""
-
-    def __init__(self, module: GraphModule) -> None:
-        self.run = make_boxed_func(module.forward)
-        (self.results,) = next(n for n in reversed(module.graph.nodes) if n.op == "output").args
-
-    def graph(self, function: Any) -> Any:
-        return SimpleNamespace(function=function)
-
-    def functions(self, *others: _Interpreted) -> list[Any]:
-        return [job.run for job in (self, *others)]
-
-
 @pytest.mark.parametrize("setting", ["option", "config"])
 def test_a_smaller_budget_keeps_less(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[_Interpreted] = []
+    counts: list[int] = []
 
-    def start(module: GraphModule, *_: Any) -> _Interpreted:
-        jobs.append(_Interpreted(module))
-        return jobs[-1]
+    def start(module: GraphModule, *_: Any) -> Interpreted:
+        (results,) = next(n for n in reversed(module.graph.nodes) if n.op == "output").args
+        counts.append(len(results))
+        run = make_boxed_func(module.forward)
+        return Interpreted(CompiledGraph(run, "", Signature(arguments=0), {}, ()))
 
     monkeypatch.setattr("torch_max_backend.backend.start", start)
     monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE", "0")
@@ -96,8 +86,8 @@ def test_a_smaller_budget_keeps_less(setting: str, monkeypatch: pytest.MonkeyPat
         with torch._functorch.config.patch(config):
             compiled = torch.compile(module, backend=max_backend, options=options)
             torch.testing.assert_close(_gradients(compiled, module, x), expected)
-    kept = [len(job.results) for job in jobs[::2]]
-    assert kept[0] > kept[1]
+    most, least = counts[::2]  # of the forward graphs
+    assert most > least
 
 
 def _segments(x: Tensor) -> Tensor:

@@ -273,6 +273,7 @@ class _Builder:
             given = [v.tensor for v in inner.inputs]
             self.values = dict(zip(first.inputs, given, strict=False))
             if len(region.instances) == 1:
+                # No other instance has other constants, so they stay constants inside.
                 embedded = self.trace.embedded
                 self.values |= {n: _constant(embedded[n]) for n in first.inputs if n in embedded}
             rest = iter(given[len(first.inputs) :])
