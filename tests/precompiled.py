@@ -98,14 +98,20 @@ class Precompiled:
                 if case.backward:
                     result.sum().backward()
 
-    def _interpreted(self, module: GraphModule, static: Collection[int], options: Any) -> Any:
+    def _interpreted(
+        self,
+        module: GraphModule,
+        static: Collection[int],
+        options: Any,
+        exact: int | None = None,
+    ) -> Any:
         from functorch.compile import make_boxed_func
 
         from torch_max_backend.cache.key import cache_key, components
         from torch_max_backend.pipeline import CompiledGraph, prepare
 
         with _disable_current_modes():
-            trace = prepare(module)
+            trace = prepare(module, exact=exact)
             entry = cache_key(components(trace))
         self._traces[entry] = trace
 

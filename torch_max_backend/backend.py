@@ -119,7 +119,7 @@ class _Compilers:
 
         if self.options.background:
             return self.inference(module, example_inputs)
-        self.job = start(module, _static_arguments(), self.options)
+        self.job = start(module, _static_arguments(), self.options, _returned())
         alone = _Lazy(lambda: self.job.functions()[0])
         self.code = MaxOutputCode(self.job.graph(alone))
         return self.code
@@ -160,11 +160,22 @@ class _Lazy:
         return self._compiled(arguments)
 
 
+def _metadata() -> Any:
+    """What AOTAutograd knows of the forward graph, or ``None``."""
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata
+
+
 def _static_arguments() -> Collection[int]:
     """Positions of parameters and buffers among a graph's arguments, as AOTAutograd found them."""
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
+    metadata = _metadata()
     return frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset()
+
+
+def _returned() -> int | None:
+    """How many results of a forward graph are not only for its backward graph."""
+    metadata = _metadata()
+    return None if metadata is None else metadata.num_forward
 
 
 max_backend = MaxBackend()

@@ -82,8 +82,8 @@ def _own_modes() -> Iterator[None]:
         yield
 
 
-def prepare(module: GraphModule, options: Options | None = None) -> Trace:
-    """Check a graph and find out how its model will be called.
+def prepare(module: GraphModule, options: Options | None = None, exact: int | None = None) -> Trace:
+    """Check a graph and find out how its model will be called; ``exact`` is that of ``start``.
 
     Raises:
         UnsupportedError: Something in the graph has no MAX counterpart.
@@ -114,23 +114,30 @@ def prepare(module: GraphModule, options: Options | None = None) -> Trace:
             raise OptionError(f"Option 'bank': this machine has no {wanted!r}.")
         fuse_epilogues(module)
     check_supported(module)
-    trace = analyse(module)
+    trace = analyse(module, exact)
     use_seeds(trace)
     if found is not None:
         use_bank(trace, found)
     return trace
 
 
-def start(module: GraphModule, static: Collection[int], options: Options) -> Job:
+def start(
+    module: GraphModule, static: Collection[int], options: Options, exact: int | None = None
+) -> Job:
     """Analyse a functional ATen graph; the arguments and errors are those of ``compile_graph``,
-    but nothing is compiled yet."""
+    but nothing is compiled yet.
+
+    Args:
+        exact: How many results, the first ones, need the very strides that torch promised; the
+            others are for a backward graph. All if ``None``.
+    """
     from torch_max_backend.cache import key
 
     with _own_modes():
         clock = profile.Clock()
         if environment.verbose():
             say(module.print_readable(print_output=False))
-        trace = prepare(module, options)
+        trace = prepare(module, options, exact)
         constants = trace.constants()
         clock.lap("analyse")
         # Without the disk as well: equal graphs of one process share a model.

@@ -107,7 +107,7 @@ class _Builder:
         cpu = DeviceRef.CPU()
         for i, item in enumerate(self.trace.signature.inputs):
             if item.kind == "tensor":
-                spec = self.spec(self.trace.placeholders[item.index].meta["val"])
+                spec = self.spec(self._bound(item.index).meta["val"])
                 shape = [
                     # MAX takes no expressions in signatures: a name of its own, rebound inside.
                     s if isinstance(s, int) or _is_symbol(s) else Dim(f"in{i}_{axis}")
@@ -135,7 +135,7 @@ class _Builder:
         }
         for item, value in zip(self.trace.signature.inputs, graph.inputs, strict=True):
             if item.kind == "tensor":
-                node = self.trace.placeholders[item.index]
+                node = self._bound(item.index)
                 if item.mutated:
                     self.buffers[node] = value.buffer
                     value = ops.buffer_load(value.buffer)
@@ -158,6 +158,11 @@ class _Builder:
                 self._witness(value.tensor)
         for node, tensor in self.trace.embedded.items():
             self.values[node] = _constant(tensor)
+
+    def _bound(self, index: int) -> Node:
+        """The node that an argument's input of the model is."""
+        node = self.trace.placeholders[index]
+        return self.trace.stored.get(node, node)
 
     def _witness(self, value: TensorValue) -> None:
         known = {d for witness in self.witnesses for d in witness.shape}
@@ -439,11 +444,12 @@ def _widened(value: Any) -> Any:
 
 
 def _in_memory_order(value: TensorValue, layout: Layout) -> TensorValue:
+    # Permuted alone, the result is that of a node of its own.
     if layout.narrowed:
         cut = [slice(0, 1) if i in layout.narrowed else slice(None) for i in range(value.rank)]
         value = value[tuple(cut)]
-    if layout.order is not None:
-        value = ops.permute(value, list(layout.order))
+        if layout.order is not None:
+            value = ops.permute(value, list(layout.order))
     return value
 
 

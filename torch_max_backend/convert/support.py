@@ -25,6 +25,7 @@ from torch_max_backend.errors import (
     UnsupportedError,
     UnsupportedOperatorError,
 )
+from torch_max_backend.graph.memory_order import RUNTIME
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.shapes import expression, is_scalar_node
 
@@ -56,8 +57,9 @@ def missing(op: OpOverload) -> Refusal:
 
 
 def is_skipped(node: Node) -> bool:
-    """Nodes that the signature handles: writes to mutated arguments, conditions on sizes."""
-    return node.target in _SKIPPED
+    """Nodes that the signature handles: writes to mutated arguments, conditions on sizes, views of
+    arguments and results."""
+    return node.target in _SKIPPED or RUNTIME in node.meta
 
 
 def refusal(node: Node) -> Refusal | None:

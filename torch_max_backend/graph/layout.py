@@ -56,9 +56,25 @@ def output_layout(value: torch.Tensor, symbols: Symbols) -> Layout:
     texts = tuple(symbols.text(s) for s in value.shape)
     if not dense:
         return Layout(sizes=texts, strides=tuple(symbols.text(s) for s in value.stride()))
-    order: tuple[int, ...] | None = None
-    if by_stride != significant:
-        # Size-1 dims keep their places: only the significant ones change order among themselves.
-        moved = iter(by_stride)
-        order = tuple(next(moved) if i in significant else i for i in range(rank))
+    order = _order(by_stride, significant, rank)
     return Layout(order=order, narrowed=narrowed, sizes=texts if narrowed else ())
+
+
+def memory_order(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The dims of a tensor from outermost to innermost in memory, ``None`` for their natural order
+    and for memory that is read more than once."""
+    strides = [hint(s) for s in value.stride()]
+    sizes = list(enumerate(value.shape))
+    significant = [i for i, size in sizes if not (isinstance(size, int) and size == 1)]
+    if any(strides[i] == 0 for i in significant) or 0 in value.shape:
+        return None
+    by_stride = sorted(significant, key=lambda i: (-strides[i], i))
+    return _order(by_stride, significant, value.dim())
+
+
+def _order(by_stride: list[int], significant: list[int], rank: int) -> tuple[int, ...] | None:
+    """Size-1 dims keep their places: only the significant ones change order among themselves."""
+    if by_stride == significant:
+        return None
+    moved = iter(by_stride)
+    return tuple(next(moved) if i in significant else i for i in range(rank))

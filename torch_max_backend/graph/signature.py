@@ -7,6 +7,7 @@ Computed from the FX graph alone, without MAX, so that a warm start needs no MAX
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,13 @@ from torch.fx import GraphModule, Node
 
 from torch_max_backend.errors import UnsupportedError, UnsupportedOperatorError
 from torch_max_backend.graph.arguments import scalar_uses, sizes
-from torch_max_backend.graph.layout import Layout, output_layout
+from torch_max_backend.graph.layout import Layout
+from torch_max_backend.graph.memory_order import (
+    layout_of,
+    model_result,
+    reorder_arguments,
+    reorder_results,
+)
 from torch_max_backend.graph.nested import body, every_node, nested_modules
 from torch_max_backend.graph.shapes import Symbols, SymScalar
 
@@ -51,6 +58,7 @@ class ModelInput:
         source: Attribute name, run-time expression, routine or device.
         dtype: ``int64``, ``float64`` or ``bool``, for ``scalar``.
         mutated: The model writes to it in place.
+        order: Dims of the argument in the order in which the model takes them.
     """
 
     kind: str
@@ -58,6 +66,7 @@ class ModelInput:
     source: str = ""
     dtype: str = ""
     mutated: bool = False
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,8 @@ class Trace:
         signature: Its signature.
         symbols: Names of its symbols.
         placeholders: Its placeholder nodes.
+        stored: By placeholder the node that the model takes in its place, its dims in the order
+            of memory.
         results: The FX node behind each model output.
         stores: Mutated placeholders written in place, with the node of the new value.
         embedded: ``get_attr`` nodes whose tensors become constants of the MAX graph.
@@ -133,6 +144,7 @@ class Trace:
     signature: Signature
     symbols: Symbols
     placeholders: list[Node]
+    stored: Mapping[Node, Node]
     results: list[Node]
     stores: list[tuple[Node, Node]]
     embedded: dict[Node, torch.Tensor]
@@ -144,8 +156,13 @@ class Trace:
         return {i.source: attribute(self.module, i.source) for i in inputs}
 
 
-def analyse(module: GraphModule) -> Trace:
+def analyse(module: GraphModule, exact: int | None = None) -> Trace:
     """Compute the signature of a functional ATen graph.
+
+    Args:
+        module: The graph; permutations are added, what it computes stays the same.
+        exact: How many of its results, the first ones, need the very strides that torch promised;
+            all if ``None``.
 
     Raises:
         UnsupportedError: An argument or output that is neither tensor, number nor None.
@@ -162,6 +179,8 @@ def analyse(module: GraphModule) -> Trace:
     _bind_symbols(placeholders, symbols, signature)
     symbols.given(signature.symbols)
     mutations = _mutations(module, position)
+    stored = reorder_arguments(module, mutations)
+    returned = reorder_results(module, symbols, exact)
     embedded: dict[Node, torch.Tensor] = {}
     stores: list[tuple[Node, Node]] = []
     for node in placeholders:
@@ -176,7 +195,11 @@ def analyse(module: GraphModule) -> Trace:
         if in_place:
             stores.append((node, mutations[node]))
         if in_place or node.users:
-            signature.inputs.append(ModelInput("tensor", position[node], mutated=in_place))
+            taken = stored.get(node)
+            order = None if taken is None else tuple(taken.args[1])
+            signature.inputs.append(
+                ModelInput("tensor", position[node], mutated=in_place, order=order)
+            )
     for node in graph.nodes:
         if node.op == "get_attr" and node.users and body(module, node) is None:
             tensor = attribute(module, str(node.target))
@@ -201,7 +224,7 @@ def analyse(module: GraphModule) -> Trace:
         if node not in index:
             index[node] = len(results)
             results.append(node)
-            signature.layouts.append(output_layout(node.meta["val"], symbols))
+            signature.layouts.append(layout_of(node))
         return index[node]
 
     for item in output.args[0]:
@@ -209,12 +232,13 @@ def analyse(module: GraphModule) -> Trace:
     written = {node for node, _ in stores}
     for node, value in mutations.items():
         if node not in written:
-            signature.copy_back.append((position[node], model_output(value)))
+            result = model_result(returned.get(value, value))
+            signature.copy_back.append((position[node], model_output(result)))
     _bind_data_symbols(graph, output, symbols, signature, results, model_output)
     signature.maybe_aliased = _maybe_aliased(results)
 
     _add_shape_inputs(module, symbols, signature)
-    return Trace(module, signature, symbols, placeholders, results, stores, embedded)
+    return Trace(module, signature, symbols, placeholders, stored, results, stores, embedded)
 
 
 def attribute(module: GraphModule, target: str) -> torch.Tensor:
@@ -294,8 +318,9 @@ def _bind_data_symbols(
                 f"The graph returns a number that depends on data ({name}), which is no size."
             )
         k, dim = model_output(node), _dim_of(node, name, symbols)
-        order = signature.layouts[k].order
-        signature.data_symbols[name] = (k, order.index(dim) if order else dim)
+        layout = signature.layouts[k]
+        permuted = layout.order is not None and bool(layout.narrowed)
+        signature.data_symbols[name] = (k, layout.order.index(dim) if permuted else dim)
 
 
 def _dim_of(node: Node, name: str, symbols: Symbols) -> int | None:
@@ -334,7 +359,7 @@ def _output(
         raise UnsupportedError(f"A graph output of type {type(value).__name__} is not supported.")
     if item in position:
         return Output("input", position[item])
-    k = model_output(item)
+    k = model_output(model_result(item))
     return Output("value", k, layout=signature.layouts[k])
 
 

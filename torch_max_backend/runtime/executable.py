@@ -74,7 +74,9 @@ class Executable:
         scalar = 0
         for item in signature.inputs:
             if item.kind == "tensor":
-                self._slots.append(_Argument(item.index, item.mutated, item.index in static))
+                self._slots.append(
+                    _Argument(item.index, item.mutated, item.index in static, item.order)
+                )
             elif item.kind == "constant":
                 self._slots.append(_Fixed(constants[item.source]))
             elif item.kind == "address":
@@ -194,16 +196,21 @@ class _Slot:
 
 
 class _Argument(_Slot):
-    __slots__ = ("cached", "index", "mutated", "static")
+    __slots__ = ("cached", "index", "mutated", "order", "static")
 
-    def __init__(self, index: int, mutated: bool, static: bool) -> None:
+    def __init__(
+        self, index: int, mutated: bool, static: bool, order: tuple[int, ...] | None
+    ) -> None:
         self.index = index
+        self.order = order
         self.mutated = mutated
         self.static = static
         self.cached: tuple[int, Any, Any, Any, Any] | None = None
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
         tensor = arguments[self.index]
+        if self.order is not None:
+            tensor = tensor.permute(self.order)
         if not self.static:
             contiguous = plain(tensor)
             if self.mutated and contiguous is not tensor:
