@@ -20,7 +20,9 @@ import torch
 from torch_max_backend.bench.models import MODELS
 
 
-def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any], framework: str, fullgraph: bool = True
+) -> Callable[..., Any]:
     """The function under ``framework``: eager, inductor, max, or max with one provider of matrix
     products: ``max:mojo``, ``max:mkl``, ``max:native`` (MAX's own)."""
     if framework == "eager":
@@ -30,8 +32,8 @@ def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]
         from torch_max_backend import max_backend
 
         options = {"bank": False if bank == "native" else bank or None}
-        return torch.compile(function, backend=max_backend, fullgraph=True, options=options)
-    return torch.compile(function, backend=framework, fullgraph=True)
+        return torch.compile(function, backend=max_backend, fullgraph=fullgraph, options=options)
+    return torch.compile(function, backend=framework, fullgraph=fullgraph)
 
 
 def cpu_seconds() -> float:
