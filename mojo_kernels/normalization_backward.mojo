@@ -205,14 +205,21 @@ def add_up[
 
 @register("tmb_normalize_backward")
 struct NormalizeBackward:
-    """What `tmb_normalize` with one group is given, from the gradient `dy` of its result and
-    the statistics that it returned. What computes `dy` becomes a part of this kernel.
+    """The gradients of what `tmb_normalize` with one group is given, from that of its result,
+    `dy`, and the statistics that it returned. What computes `dy` becomes a part of this kernel.
 
-    Empty outputs are not wanted, an empty weight is none."""
+    Empty outputs are not wanted: without `summed` neither `dweight` nor `dbias` is. An empty
+    weight is none."""
 
     @staticmethod
     def execute[
-        dtype: DType, moment: DType, parameter: DType, rank: Int, //, target: StaticString
+        dtype: DType,
+        moment: DType,
+        parameter: DType,
+        rank: Int,
+        //,
+        summed: Bool,
+        target: StaticString,
     ](
         dx: OutputTensor[dtype=dtype, rank=2, ...],
         dweight: OutputTensor[dtype=parameter, rank=1, ...],
@@ -246,8 +253,8 @@ struct NormalizeBackward:
             for j in range(columns):
                 factors[j] = wp[unsafe_offset=j].cast[acc]()
         var fp = factors.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var rest = List[Scalar[acc]](unsafe_uninit_length=tasks * BESIDE * columns)
-        var scaled = rest.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var scratch = List[Scalar[acc]](unsafe_uninit_length=tasks * BESIDE * columns)
+        var scaled = scratch.unsafe_ptr().unsafe_origin_cast[Untracked]()
 
         @always_inline
         def load[w: Int](at: IndexList[rank], j: Int) {var dy} -> SIMD[dtype, w]:
@@ -265,58 +272,54 @@ struct NormalizeBackward:
             at[0] = rest
             return at
 
+        comptime lines = 2 if summed else 0
+        var sums = List[Scalar[acc]](length=parts * lines * columns, fill=0)
+        var sp = sums.unsafe_ptr().unsafe_origin_cast[Untracked]()
+
         @always_inline
-        def run[summed: Bool](sums: Address[acc]) {imm}:
-            @always_inline
-            def rows_at[count: Int](r: Int, to_scaled: Address[acc], to_sums: Address[acc]) {imm}:
-                var places = Array[IndexList[rank], count](fill=place(r))
-                var mean = Array[Scalar[acc], count](fill=0)
-                var scale = Array[Scalar[acc], count](fill=0)
-                comptime for i in range(count):
-                    places[i] = place(r + i)
-                    mean[i] = mp[unsafe_offset = r + i].cast[acc]()
-                    scale[i] = rp[unsafe_offset = r + i].cast[acc]()
-                _rows[count, summed](
-                    load,
-                    places,
-                    xp.unsafe_offset(r * columns),
-                    to.unsafe_offset(r * columns),
-                    wanted,
-                    fp,
-                    mean,
-                    scale,
-                    to_scaled,
-                    to_sums,
-                    columns,
-                )
+        def rows_at[count: Int](r: Int, to_scaled: Address[acc], to_sums: Address[acc]) {imm}:
+            var places = Array[IndexList[rank], count](fill=place(r))
+            var mean = Array[Scalar[acc], count](fill=0)
+            var scale = Array[Scalar[acc], count](fill=0)
+            comptime for i in range(count):
+                places[i] = place(r + i)
+                mean[i] = mp[unsafe_offset = r + i].cast[acc]()
+                scale[i] = rp[unsafe_offset = r + i].cast[acc]()
+            _rows[count, summed](
+                load,
+                places,
+                xp.unsafe_offset(r * columns),
+                to.unsafe_offset(r * columns),
+                wanted,
+                fp,
+                mean,
+                scale,
+                to_scaled,
+                to_sums,
+                columns,
+            )
 
-            def work(task: Int) {imm}:
-                var own = scaled.unsafe_offset(task * BESIDE * columns)
-                for part in range(task * share, min(parts, (task + 1) * share)):
-                    var r = part * height
-                    var end = min(rows, r + height)
-                    var part_sums = sums.unsafe_offset(part * 2 * columns if summed else 0)
-                    while r + BESIDE <= end:
-                        rows_at[BESIDE](r, own, part_sums)
-                        r += BESIDE
-                    while r < end:
-                        rows_at[1](r, own, part_sums)
-                        r += 1
+        def work(task: Int) {imm}:
+            var own = scaled.unsafe_offset(task * BESIDE * columns)
+            for part in range(task * share, min(parts, (task + 1) * share)):
+                var r = part * height
+                var end = min(rows, r + height)
+                var part_sums = sp.unsafe_offset(part * lines * columns)
+                while r + BESIDE <= end:
+                    rows_at[BESIDE](r, own, part_sums)
+                    r += BESIDE
+                while r < end:
+                    rows_at[1](r, own, part_sums)
+                    r += 1
 
-            each_task(work, tasks)
-
-        if dweight.dim_size[0]() == 0 and dbias.dim_size[0]() == 0:
-            run[False](scaled)
-        else:
-            var sums = List[Scalar[acc]](length=parts * 2 * columns, fill=0)
-            var sp = sums.unsafe_ptr().unsafe_origin_cast[Untracked]()
-            run[True](sp)
+        each_task(work, tasks)
+        comptime if summed:
             if dweight.dim_size[0]() != 0:
                 var wp = dweight.unsafe_ptr().unsafe_origin_cast[Untracked]()
-                add_up(sp, parts, 2 * columns, columns, wp)
+                add_up(sp, parts, lines * columns, columns, wp)
             if dbias.dim_size[0]() != 0:
                 var bp = dbias.unsafe_ptr().unsafe_origin_cast[Untracked]()
-                add_up(sp.unsafe_offset(columns), parts, 2 * columns, columns, bp)
-            _ = sums^
-        _ = rest^
+                add_up(sp.unsafe_offset(columns), parts, lines * columns, columns, bp)
+        _ = sums^
+        _ = scratch^
         _ = factors^

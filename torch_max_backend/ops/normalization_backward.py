@@ -101,6 +101,7 @@ def _by_kernel(
             TensorType(d, shape, device)
             for d, shape in zip((dtype, kind, kind), shapes, strict=True)
         ],
+        {"summed": 1 in wanted or 2 in wanted},
     )
     return {i: results[i].tensor for i in wanted}
 
