@@ -8,6 +8,7 @@ from .gather import *
 from .gemm import *
 from .lookup import *
 from .normalization import *
+from .normalization_backward import *
 from .pooling import *
 from .positions import *
 from .reductions import *

@@ -15,10 +15,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 
-def program(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor]:
-    y = torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias)
-    y = torch.nn.functional.gelu(y + x) * 2.0
-    return (torch.softmax(y, dim=-1).sum(dim=1),)
+def program(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    sizes = [x.shape[-1]]
+    norm, mean, rstd = torch.native_layer_norm(x, sizes, weight, bias, 1e-5)
+    y = torch.nn.functional.gelu(norm + x) * 2.0
+    gradients = torch.ops.aten.native_layer_norm_backward(
+        y, x, sizes, mean, rstd, weight, bias, [True] * 3
+    )
+    return (torch.softmax(y, dim=-1).sum(dim=1), *gradients)
 
 
 def main(api: str, architecture: str, out: str) -> None:

@@ -79,6 +79,28 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
     "volume": ((1, 2, 4, 5, 6), (4, 2, 2, 2, 2), [1, 2, 1], [0, 1, 0], [1] * 3, False, [0] * 3, 1),
 }
 
+BOTH, ALL = (True, True), (True, True, True)
+HALF, SINGLE, DOUBLE = torch.bfloat16, torch.float32, torch.float64
+# Rows, columns, weight and bias, wanted gradients, dtypes of the rows and of the weights, mean.
+LAYER_NORMS: dict[str, tuple[Any, ...]] = {
+    "affine": ((5, 7), (37,), BOTH, ALL, SINGLE, SINGLE, 0),
+    "affine dynamic": ((5, 7), (37,), BOTH, ALL, SINGLE, SINGLE, 0),
+    "without affine": ((5, 7), (37,), (False, False), (True, False, False), SINGLE, SINGLE, 0),
+    "without bias": ((5, 7), (37,), (True, False), (True, True, False), SINGLE, SINGLE, 0),
+    "frozen": ((5, 7), (37,), BOTH, (True, False, False), SINGLE, SINGLE, 0),
+    "of parameters alone": ((5, 7), (37,), BOTH, (False, True, True), SINGLE, SINGLE, 0),
+    "of bias alone": ((5, 7), (37,), (False, True), (False, False, True), SINGLE, SINGLE, 0),
+    "two dimensions": ((3, 5), (6, 7), BOTH, ALL, SINGLE, SINGLE, 0),
+    "one row": ((), (50,), BOTH, ALL, SINGLE, SINGLE, 0),
+    "many rows dynamic": ((3000,), (70,), BOTH, ALL, SINGLE, SINGLE, 1000),
+    "long rows": ((3,), (20011,), BOTH, ALL, SINGLE, SINGLE, 0),
+    "float64 dynamic": ((9, 5), (37,), BOTH, ALL, DOUBLE, DOUBLE, 0),
+    "bfloat16": ((9, 5), (37,), BOTH, ALL, HALF, HALF, 0),
+    "bfloat16 dynamic": ((9, 5), (37,), BOTH, ALL, HALF, SINGLE, 0),
+    "no rows": ((0, 5), (37,), BOTH, ALL, SINGLE, SINGLE, 0),
+    "no columns": ((5,), (0,), BOTH, ALL, SINGLE, SINGLE, 0),
+}
+
 
 def _gradients(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Any:
     """Those of a curved function of the result."""
@@ -113,7 +135,66 @@ def _programs() -> dict[str, Program]:
     return by_turns(cases)
 
 
+def _layer_norm(
+    kept: tuple[int, ...],
+    normalized: tuple[int, ...],
+    given: tuple[bool, bool],
+    mask: tuple[bool, bool, bool],
+    dtype: torch.dtype,
+    weights: torch.dtype,
+    mean: float,
+) -> tuple[Callable[..., Any], list[torch.Tensor]]:
+    x = torch.randn(kept + normalized).add(mean).to(dtype)
+    axes = list(range(len(kept), x.dim()))
+    center = x.double().mean(axes, keepdim=True)
+    spread = (x.double() - center).square().mean(axes, keepdim=True)
+    statistics = [v.to(weights) for v in (center, (spread + 1e-5).rsqrt())]
+    parameters = [torch.rand(normalized).add(0.5).to(weights) for _ in range(2)]
+
+    def function(
+        grad: torch.Tensor,
+        x: torch.Tensor,
+        mean: torch.Tensor,
+        rstd: torch.Tensor,
+        *parameters: torch.Tensor,
+    ) -> Any:
+        weight, bias = (p if g else None for p, g in zip(parameters, given, strict=True))
+        sizes = x.shape[len(kept) :]
+        # What computes the gradient becomes a part of the kernel.
+        grad = grad * 2 + 1
+        results = aten.native_layer_norm_backward(
+            grad, x, sizes, mean, rstd, weight, bias, list(mask)
+        )
+        # Eager returns something for what is not wanted, too.
+        return [r for r, wanted in zip(results, mask, strict=True) if wanted]
+
+    return function, [torch.randn(x.shape).to(dtype), x, *statistics, *parameters]
+
+
+@cache
+def _layer_norms() -> dict[str, Program]:
+    from tests.conformance.together import Program, compile_together
+
+    torch.manual_seed(0)
+    programs = {
+        name: Program(name, *_layer_norm(*settings), dynamic=name.endswith("dynamic"))
+        for name, settings in LAYER_NORMS.items()
+    }
+    compile_together(list(programs.values()))
+    return programs
+
+
 @compile_group("gradients", weight=5)
 @pytest.mark.parametrize("name", [*CONVOLUTIONS, *FUNCTIONS])
 def test_gradients_are_eagers(name: str) -> None:
     _programs()[name].assert_agrees()
+
+
+@compile_group("layer norms", weight=3)
+@pytest.mark.parametrize("name", LAYER_NORMS)
+def test_gradients_of_layer_norms_are_as_exact_as_eagers(name: str) -> None:
+    from tests.conformance.reference import complaint
+
+    program = _layer_norms()[name]
+    assert aten.native_layer_norm_backward.default in program.node_targets()
+    assert complaint(program) is None
