@@ -117,6 +117,7 @@ class _Compilers:
     def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
+        _allow_second_backward()
         if self.options.background:
             return self.inference(module, example_inputs)
         self.job = start(module, _static_arguments(), self.options)
@@ -158,6 +159,14 @@ class _Lazy:
         if self._compiled is None:
             self._compiled = self._compile()
         return self._compiled(arguments)
+
+
+def _allow_second_backward() -> None:
+    """Tell AOTAutograd that backward overwrites nothing that forward saved. It would refuse
+    ``retain_graph=True``, as if inductor had made the graphs."""
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
 
 
 def _static_arguments() -> Collection[int]:
