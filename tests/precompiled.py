@@ -8,8 +8,9 @@ graph that was not seen before fails the test, so these tests also notice recomp
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,6 +38,17 @@ class Case:
     fullgraph: bool = True
 
 
+@dataclass
+class Script:
+    """A program that compiles functions itself, for instance to train with them.
+
+    Attributes:
+        run: Takes what compiles, which has the arguments of ``torch.compile`` but for the backend.
+    """
+
+    run: Callable[[Callable[..., Any]], Any]
+
+
 class Precompiled:
     """The models of the graphs of some programs.
 
@@ -44,13 +56,17 @@ class Precompiled:
         loaded: How many graphs torch.compile has asked for since it was last set to 0.
     """
 
-    def __init__(self, cases: Mapping[str, Case]) -> None:
+    def __init__(self, cases: Mapping[str, Case], scripts: Iterable[Script] = ()) -> None:
         self.cases = cases
         self.loaded = 0
         self._traces: dict[str, Any] = {}
         self._models: dict[str, Any] = {}
         for case in cases.values():
             self._collect(case)
+        for script in scripts:
+            # What fails here fails again in the script's own test.
+            with self._collecting(), contextlib.suppress(Exception):
+                self.run(script)
         self._compile()
 
     def compiled(self, name: str) -> Callable[..., Any]:
@@ -63,6 +79,13 @@ class Precompiled:
     ) -> Callable[..., Any]:
         """Another function with the graphs of a program; to be called inside ``serving``."""
         return _compiled(function, dynamic, fullgraph)
+
+    def run(self, script: Script) -> Any:
+        """What a script returns; to be called inside ``serving``."""
+        from torch_max_backend import max_backend
+
+        torch._dynamo.reset()
+        return script.run(partial(torch.compile, backend=max_backend))
 
     def eager(self, name: str) -> Callable[..., Any]:
         """The program itself."""
@@ -86,12 +109,17 @@ class Precompiled:
         with _patched("torch_max_backend.pipeline._load", load):
             yield self
 
-    def _collect(self, case: Case) -> None:
+    @contextlib.contextmanager
+    def _collecting(self) -> Iterator[None]:
         interpreted = self._interpreted
         with (
             _patched("torch_max_backend.backend.compile_graph", interpreted),
             _patched("torch_max_backend.backend.start", lambda *a: Interpreted(interpreted(*a))),
         ):
+            yield
+
+    def _collect(self, case: Case) -> None:
+        with self._collecting():
             function = _compiled(case.make(), case.dynamic, case.fullgraph)
             for arguments in case.calls():
                 result = function(*arguments)

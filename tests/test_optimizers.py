@@ -37,6 +37,13 @@ OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
     "adamw": partial(optim.AdamW, lr=1e-2, amsgrad=True),
     "adamw one by one": partial(optim.AdamW, lr=1e-2, foreach=False),
     "adagrad": partial(optim.Adagrad, lr=1e-2),
+    "adadelta": optim.Adadelta,
+    "adamax": partial(optim.Adamax, lr=1e-2),
+    "nadam": partial(optim.NAdam, lr=1e-2),
+    "radam": partial(optim.RAdam, lr=1e-2),
+    "asgd": partial(optim.ASGD, lr=1e-2),
+    "rprop": optim.Rprop,
+    "lists of tensors": partial(optim.SGD, lr=1e-2, momentum=0.9, foreach=True),
     "rmsprop": partial(optim.RMSprop, lr=1e-2, centered=True, momentum=0.5),
     "lion": Lion,
 }
@@ -46,7 +53,7 @@ STEPS = 3
 def _started(name: str) -> tuple[list[Tensor], optim.Optimizer]:
     """Parameters with gradients, and their optimizer."""
     chance = torch.Generator().manual_seed(0)
-    params = [nn.Parameter(torch.randn(shape, generator=chance)) for shape in ((4, 3), (3,), ())]
+    params = [nn.Parameter(torch.randn(shape, generator=chance)) for shape in ((4, 3), ())]
     for p in params:
         p.grad = torch.randn(p.shape, generator=chance)
     return list(params), OPTIMIZERS[name](params)

@@ -63,6 +63,10 @@ def test_forward_and_backward_are_one_module(modules: list[int], private_cache: 
     torch.testing.assert_close(_gradients(compiled, module, x), expected)
     assert counters["aot_autograd"]["autograd_cache_hit"] == 1
     assert modules == [2]
+    loss = compiled(x).square().sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close([p.grad for p in module.parameters()], [3 * g for g in expected])
 
 
 @pytest.mark.parametrize("setting", ["option", "config"])

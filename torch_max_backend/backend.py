@@ -63,13 +63,13 @@ class MaxBackend:
     ) -> Callable[..., Any]:
         from max._mlir_context import ensure_default_mlir_context
         from torch._functorch import config
-        from torch._functorch.partitioners import min_cut_rematerialization_partition
 
         # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
         with ensure_default_mlir_context():
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
         from torch_max_backend.cache.autograd import autograd_cache
         from torch_max_backend.graph.decompositions import decomposition_table
+        from torch_max_backend.graph.partition import partition
         from torch_max_backend.graph.whole import whole
 
         compilers = _Compilers(options)
@@ -77,7 +77,7 @@ class MaxBackend:
             fw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.forward),
             bw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.backward),
             inference_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.inference),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition,
             decompositions=decomposition_table(),
             keep_inference_input_mutations=True,
         )
@@ -117,6 +117,7 @@ class _Compilers:
     def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
+        _allow_second_backward()
         if self.options.background:
             return self.inference(module, example_inputs)
         self.job = start(module, _static_arguments(), self.options, _returned())
@@ -164,6 +165,14 @@ def _metadata() -> Any:
     """What AOTAutograd knows of the forward graph, or ``None``."""
     context = TracingContext.try_get()
     return None if context is None else context.fw_metadata
+
+
+def _allow_second_backward() -> None:
+    """Tell AOTAutograd that backward overwrites nothing that forward saved. It would refuse
+    ``retain_graph=True``, as if inductor had made the graphs."""
+    metadata = _metadata()
+    if metadata is not None:
+        metadata.bw_donated_idxs = []
 
 
 def _static_arguments() -> Collection[int]:

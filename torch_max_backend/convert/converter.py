@@ -38,6 +38,7 @@ from torch_max_backend.convert.guarded import GuardedGraph
 from torch_max_backend.convert.registry import Lowering, argument_name, bind, registry
 from torch_max_backend.convert.seed import drawing_device, is_random
 from torch_max_backend.convert.support import is_skipped
+from torch_max_backend.convert.written import WrittenArguments
 from torch_max_backend.errors import ConversionError, MaxBackendError
 from torch_max_backend.graph.arguments import scalar_dtype, wants_size
 from torch_max_backend.graph.layout import Layout
@@ -82,7 +83,7 @@ class _Builder:
         self.symbols = trace.symbols
         self.values: dict[Node, Any] = {}
         self.scalars: dict[tuple[str, str], TensorValue] = {}
-        self.buffers: dict[Node, Any] = {}
+        self.written = WrittenArguments()
         self.addresses: dict[str, TensorValue] = {}
         self.seeds: dict[str, TensorValue] = {}
         self.instance: TensorValue | None = None
@@ -136,11 +137,7 @@ class _Builder:
         for item, value in zip(self.trace.signature.inputs, graph.inputs, strict=True):
             if item.kind == "tensor":
                 node = self._bound(item.index)
-                if item.mutated:
-                    self.buffers[node] = value.buffer
-                    value = ops.buffer_load(value.buffer)
-                else:
-                    value = value.tensor
+                value = self.written.load(node, value.buffer) if item.mutated else value.tensor
                 self.values[node] = self._rebound(value, self.spec(node.meta["val"]))
                 self._witness(self.values[node])
             elif item.kind == "constant":
@@ -424,8 +421,7 @@ class _Builder:
             _in_memory_order(self.values[node], layout)
             for node, layout in zip(self.trace.results, layouts, strict=True)
         ]
-        for placeholder, node in self.trace.stores:
-            ops.buffer_store(self.buffers[placeholder], self.values[node])
+        self.written.store((p, self.values[node]) for p, node in self.trace.stores)
         return results
 
 

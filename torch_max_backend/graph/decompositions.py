@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
 from torch_max_backend.convert.registry import registry
-from torch_max_backend.graph import gradients, linear_algebra
+from torch_max_backend.graph import foreach, gradients, linear_algebra
 
 aten = torch.ops.aten
 
@@ -128,6 +128,7 @@ def _all_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     table.update(get_decompositions(_MORE))
     table.update(_OWN)
     table.update(_copies())
+    table.update(foreach.decompositions())
     table.update(linear_algebra.DECOMPOSITIONS)
     table.update(gradients.DECOMPOSITIONS)
     return table
