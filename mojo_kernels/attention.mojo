@@ -39,7 +39,7 @@ struct Heads(TrivialRegisterPassable):
 
 
 @always_inline
-def _heads(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
+def heads_of(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
     if swapped != 0:
         return Heads(b, a, width, True)
     return Heads(a, b, width, False)
@@ -146,9 +146,9 @@ struct Attention:
         comptime assert dtype.is_floating_point(), "float only"
         var gemm = Gemm(Int(routine), Int(set_threads))
         var batch = q.dim_size[0]()
-        var qs = _heads(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
-        var ks = _heads(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)
-        var vs = _heads(v.dim_size[1](), v.dim_size[2](), v.dim_size[3](), swapped_v)
+        var qs = heads_of(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
+        var ks = heads_of(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)
+        var vs = heads_of(v.dim_size[1](), v.dim_size[2](), v.dim_size[3](), swapped_v)
         var out = Heads(qs.heads, qs.rows, vs.width, True)
         if batch * qs.heads * qs.rows * ks.rows * qs.width * vs.width == 0:
             return
