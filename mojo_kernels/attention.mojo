@@ -4,10 +4,11 @@ products by the routine of `gemm.mojo`."""
 from extensibility import InputTensor, OutputTensor, register
 from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from std.math import ceildiv, exp, log, sqrt
+from std.math import ceildiv, exp, sqrt
 from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
+from .elementary import exp as exact_exp, log
 from .gemm import Gemm, tasks_for
 from .panels import Address
 
@@ -49,9 +50,12 @@ def heads_of(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
 def _exponential[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """`exp`, whose own clamp drops NaN."""
+    """`exp`, whose own clamp drops NaN, and which is inexact for float64."""
     comptime assert dtype.is_floating_point(), "float only"
-    return isnan(x).select(x, exp(x))
+    comptime if dtype == DType.float64:
+        return exact_exp(x)
+    else:
+        return isnan(x).select(x, exp(x))
 
 
 @always_inline

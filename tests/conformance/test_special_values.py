@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda q, m: _attention_gradients(q, q, attn_mask=m),
         [HEADS, MASK],
     ),
-    "attention_gradients_empty": (_attention_gradients, [HEADS[:, :, :0], HEADS]),
+    "attention_gradients_empty": (_attention_gradients, [HEADS[:0], HEADS[:0]]),
     "attention_shared_keys": (
         lambda q, k: _attention(q, k, k, scale=0.3)[0],
         [HEADS, HEADS[:, :1]],
