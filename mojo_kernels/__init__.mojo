@@ -1,6 +1,7 @@
 """The kernels that MAX lacks."""
 
 from .attention import *
+from .attention_backward import *
 from .concatenation import *
 from .convolution import *
 from .cumsum import *

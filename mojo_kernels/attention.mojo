@@ -4,10 +4,11 @@ products by the routine of `gemm.mojo`."""
 from extensibility import InputTensor, OutputTensor, register
 from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from std.math import ceildiv, exp, log, sqrt
+from std.math import ceildiv, exp, sqrt
 from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
+from .elementary import exp as exact_exp, log
 from .gemm import Gemm, tasks_for
 from .panels import Address
 
@@ -39,7 +40,7 @@ struct Heads(TrivialRegisterPassable):
 
 
 @always_inline
-def _heads(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
+def heads_of(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
     if swapped != 0:
         return Heads(b, a, width, True)
     return Heads(a, b, width, False)
@@ -49,9 +50,12 @@ def _heads(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
 def _exponential[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """`exp`, whose own clamp drops NaN."""
+    """`exp`, whose own clamp drops NaN, and which is inexact for float64."""
     comptime assert dtype.is_floating_point(), "float only"
-    return isnan(x).select(x, exp(x))
+    comptime if dtype == DType.float64:
+        return exact_exp(x)
+    else:
+        return isnan(x).select(x, exp(x))
 
 
 @always_inline
@@ -146,9 +150,9 @@ struct Attention:
         comptime assert dtype.is_floating_point(), "float only"
         var gemm = Gemm(Int(routine), Int(set_threads))
         var batch = q.dim_size[0]()
-        var qs = _heads(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
-        var ks = _heads(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)
-        var vs = _heads(v.dim_size[1](), v.dim_size[2](), v.dim_size[3](), swapped_v)
+        var qs = heads_of(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
+        var ks = heads_of(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)
+        var vs = heads_of(v.dim_size[1](), v.dim_size[2](), v.dim_size[3](), swapped_v)
         var out = Heads(qs.heads, qs.rows, vs.width, True)
         if batch * qs.heads * qs.rows * ks.rows * qs.width * vs.width == 0:
             return

@@ -83,8 +83,10 @@ struct Gemm(TrivialRegisterPassable):
         transposed_b: Bool,
         c: Address[sum],
         row_c: Int,
+        added: Bool = False,
     ):
-        """Row-major `c[m, n] = op(a) op(b)`; `row_*` are distances of rows."""
+        """Row-major `c[m, n] = op(a) op(b)`, or `added` to what is there; `row_*`
+        are distances of rows."""
         comptime if a_type == sum and b_type == sum:
             if self.routine != 0:
                 self._call(
@@ -99,6 +101,7 @@ struct Gemm(TrivialRegisterPassable):
                     transposed_b,
                     c,
                     row_c,
+                    added,
                 )
                 return
         var left = Matrix(a, row_a, 1)
@@ -107,7 +110,7 @@ struct Gemm(TrivialRegisterPassable):
         var right = Matrix(b, row_b, 1)
         if transposed_b:
             right = right.turned()
-        product(m, n, k, left, right, c, row_c)
+        product(m, n, k, left, right, c, row_c, added)
 
     @always_inline
     def _call[
@@ -125,6 +128,7 @@ struct Gemm(TrivialRegisterPassable):
         transposed_b: Bool,
         c: Address[dtype],
         row_c: Int,
+        added: Bool,
     ):
         # Fortran sees each matrix transposed, so the operands change places.
         var ta = Int8(116 if transposed_b else 110)
@@ -133,7 +137,7 @@ struct Gemm(TrivialRegisterPassable):
         var columns = Int64(m)
         var inner = Int64(k)
         var one = Scalar[dtype](1)
-        var zero = Scalar[dtype](0)
+        var kept = Scalar[dtype](1 if added else 0)
         var first = Int64(max(row_b, 1))
         var second = Int64(max(row_a, 1))
         var third = Int64(max(row_c, 1))
@@ -149,7 +153,7 @@ struct Gemm(TrivialRegisterPassable):
             Pointer(to=first).unsafe_origin_cast[MutAnyOrigin](),
             a,
             Pointer(to=second).unsafe_origin_cast[MutAnyOrigin](),
-            Pointer(to=zero).unsafe_origin_cast[MutAnyOrigin](),
+            Pointer(to=kept).unsafe_origin_cast[MutAnyOrigin](),
             c,
             Pointer(to=third).unsafe_origin_cast[MutAnyOrigin](),
         )

@@ -354,19 +354,31 @@ def packed_product[
 @no_inline
 def product[
     a_type: DType, b_type: DType, sum: DType, //
-](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
-    """`c[m, n] = a[m, k] b[k, n]`, `row` the distance of rows of `c`."""
+](
+    m: Int,
+    n: Int,
+    k: Int,
+    a: Matrix[a_type],
+    b: Matrix[b_type],
+    c: Address[sum],
+    row: Int,
+    added: Bool = False,
+):
+    """`c[m, n] = a[m, k] b[k, n]`, or added to what is there; `row` the distance
+    of rows of `c`."""
     comptime width = simd_width_of[sum]()
     comptime panel = WIDE * width
     if k == 0:
-        for i in range(m):
-            for j in range(n):
-                c[unsafe_offset = i * row + j] = 0
+        if not added:
+            for i in range(m):
+                for j in range(n):
+                    c[unsafe_offset = i * row + j] = 0
         return
-    if m <= FEW and b.column == 1:
+    # Few rows are not worth panels, but these products cannot add.
+    if not added and m <= FEW and b.column == 1:
         _few_by_columns(m, n, k, a, b, c, row)
         return
-    if m <= FEW and b.row == 1 and a.column == 1:
+    if not added and m <= FEW and b.row == 1 and a.column == 1:
         _few_by_dots(m, n, k, a, b, c, row)
         return
     # Few rows: each panel of the right operand is used up while it is in the first cache.
@@ -392,7 +404,7 @@ def product[
                     rp,
                     c.unsafe_offset(j),
                     row,
-                    p != 0,
+                    added or p != 0,
                     b.from_(p, j + panel),
                     min(panel, max(0, n - j - panel)),
                 )
@@ -403,7 +415,15 @@ def product[
                 var depth = min(DEPTH, k - p)
                 pack[panel](rp, b.from_(p, j).turned(), columns, depth)
                 packed_product(
-                    m, columns, depth, a.from_(0, p), lp, rp, c.unsafe_offset(j), row, p != 0
+                    m,
+                    columns,
+                    depth,
+                    a.from_(0, p),
+                    lp,
+                    rp,
+                    c.unsafe_offset(j),
+                    row,
+                    added or p != 0,
                 )
     _ = left^
     _ = right^

@@ -18,6 +18,8 @@ from torch_max_backend.bank import provider as bank
 if TYPE_CHECKING:
     from tests.conformance.together import Program
 
+aten = torch.ops.aten
+
 # Rows, columns and depth: one and few rows, odd sizes, more than a panel and a block of each.
 _SIZES = [(1, 70, 33), (3, 65, 40), (4, 16, 400), (5, 33, 17), (190, 70, 400), (15, 1100, 20)]
 _DTYPES = [
@@ -81,6 +83,25 @@ def _images(dtype: torch.dtype) -> list[torch.Tensor]:
     return [*tensors, _numbers(dtype, 64)]
 
 
+def _attention(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Its gradients: query heads that share a key head, tiles that are not full, few queries."""
+    results = []
+    for i in range(0, len(tensors), 4):
+        q, k, v, grad = tensors[i : i + 4]
+        out, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, i > 0)
+        given = (grad, q, k, v, out, sums, 0.0, i > 0)
+        results += aten._scaled_dot_product_flash_attention_for_cpu_backward(*given)
+    return results
+
+
+def _heads(dtype: torch.dtype) -> list[torch.Tensor]:
+    sizes = [(2, 4, 3, 16), (2, 2, 70, 16), (1, 3, 270, 20), (1, 1, 290, 20)]
+    queries, keys = sizes[::2], sizes[1::2]
+    return [
+        _numbers(dtype, *size) for q, k in zip(queries, keys, strict=True) for size in (q, k, k, q)
+    ]
+
+
 def _cases(name: str) -> dict[str, tuple[Callable[..., object], list[torch.Tensor]]]:
     dtypes = _DTYPES if name == "mojo" else _DTYPES[:2]
     cases: dict[str, tuple[Callable[..., object], list[torch.Tensor]]] = {}
@@ -89,6 +110,7 @@ def _cases(name: str) -> dict[str, tuple[Callable[..., object], list[torch.Tenso
         cases[f"products {dtype}"] = (_products(dtype), pairs)
     for dtype in _DTYPES[:2]:
         cases[f"convolutions {dtype}"] = (_convolutions, _images(dtype))
+        cases[f"attention {dtype}"] = (_attention, _heads(dtype))
     cases |= {f"fused {n}": (function, [x]) for n, (function, x) in FUSED.items()}
     return cases
 
@@ -126,7 +148,7 @@ def _close(ours: torch.Tensor, program: Program, index: int) -> None:
 
 @compile_group("bank", weight=5)
 @pytest.mark.parametrize("name", ["mojo", "mkl"])
-@pytest.mark.parametrize("kind", ["products", "convolutions", "fused"])
+@pytest.mark.parametrize("kind", ["products", "convolutions", "attention", "fused"])
 def test_values_are_torchs(name: str, kind: str) -> None:
     if bank.provider(name) is None:
         pytest.skip(f"this machine has no {name}")

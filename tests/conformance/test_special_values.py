@@ -46,6 +46,11 @@ def _spoiled_attention(q: torch.Tensor, k: torch.Tensor) -> Any:
     return _attention(q, k * torch.where(torch.arange(5) == 3, NAN, 1.0)[:, None], q)
 
 
+def _attention_gradients(q: torch.Tensor, k: torch.Tensor, **mask: torch.Tensor) -> Any:
+    given = (q.cos(), q, k, k, *_attention(q, k, k, **mask), 0.0, False)
+    return aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, **mask)
+
+
 CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "softmax": (lambda x: (x.softmax(-1), x.softmax(0)), [ROWS]),
     "log_softmax": (lambda x: (x.log_softmax(-1), x.log_softmax(0)), [ROWS]),
@@ -95,6 +100,15 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "attention_masked_rows": (lambda q, m: _attention(q, q, q, attn_mask=m), [HEADS, MASK]),
     "attention_causal": (lambda q, k: _attention(q, k, k, 0.0, True), [HEADS, HEADS[:, :, :3]]),
     "attention_nan": (_spoiled_attention, [HEADS, HEADS + 1]),
+    "attention_gradients_nan": (
+        lambda q: _attention_gradients(q * torch.where(torch.arange(5) == 3, NAN, 1.0)[:, None], q),
+        [HEADS],
+    ),
+    "attention_gradients_masked_rows": (
+        lambda q, m: _attention_gradients(q, q, attn_mask=m),
+        [HEADS, MASK],
+    ),
+    "attention_gradients_empty": (_attention_gradients, [HEADS[:0], HEADS[:0]]),
     "attention_shared_keys": (
         lambda q, k: _attention(q, k, k, scale=0.3)[0],
         [HEADS, HEADS[:, :1]],

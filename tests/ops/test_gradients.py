@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +31,54 @@ def _bag(**settings: Any) -> Any:
     return lambda w: F.embedding_bag(BAGS[0], w, BAGS[1], **settings)
 
 
+def _by_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Of ``[batch, rows, heads, width]``, as a model has them."""
+    heads = (t.transpose(1, 2) for t in (q, k, v))
+    return F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
+
+
 HEADS = [(2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)]
-# Functions of tensors of these shapes, all of which get a gradient.
-FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
+# More queries and keys than a tile of the kernel has, of one item and head and of several.
+LONG = [(1, 2, 150, 8), (1, 2, 270, 8), (1, 2, 270, 8)]
+ALONE = [(1, 3, 270, 17), (1, 1, 290, 17), (1, 1, 290, 17)]
+# Forbids the second query everything.
+BLIND = torch.tensor([[1, 1, 0, 1, 1, 0], [0] * 6, *[[0, 1, 1, 1, 1, 0]] * 3]) > 0
+DOUBLES = [torch.randn(2, 3, n, 20, dtype=torch.float64).sin() for n in (140, 131, 131)]
+# Functions of tensors of these shapes, or of these tensors, all of which get a gradient.
+FUNCTIONS: dict[
+    str, tuple[Callable[..., torch.Tensor], Sequence[tuple[int, ...] | torch.Tensor]]
+] = {
     "attention": (_attention(), HEADS),
     "attention causal": (_attention(is_causal=True), [(2, 4, 6, 8)] * 3),
     "attention scaled": (_attention(scale=0.3), HEADS),
     "attention masked": (_attention(attn_mask=torch.arange(30).view(5, 6) % 3 > 0), HEADS),
     "attention grouped": (_attention(enable_gqa=True), [(2, 4, 5, 8), *[(2, 2, 6, 8)] * 2]),
+    "attention of more keys": (_attention(), LONG),
+    "attention of more queries": (_attention(is_causal=True), [LONG[1], LONG[0], LONG[0]]),
+    "attention causal tiles": (_attention(is_causal=True), [(2, 2, 270, 8)] * 3),
+    "attention by rows": (_by_rows, [(2, 140, 3, 16)] * 3),
+    "attention by rows of few": (_by_rows, [(2, 3, 4, 16)] * 3),
+    "attention of one key head": (_attention(is_causal=True, enable_gqa=True), ALONE),
+    "attention of one key head masked": (
+        _attention(attn_mask=torch.arange(270.0)[:, None] % 7 * torch.ones(290), enable_gqa=True),
+        ALONE,
+    ),
+    "attention masked by keys": (_attention(attn_mask=torch.arange(6.0)[None].sin()), HEADS),
+    "attention masked by queries": (
+        _attention(attn_mask=torch.arange(20.0).view(1, 4, 5, 1).sin()),
+        HEADS,
+    ),
+    "attention masked by items": (
+        _attention(attn_mask=torch.arange(12).view(2, 1, 1, 6) % 5 > 0),
+        HEADS,
+    ),
+    "attention masked each": (
+        _attention(attn_mask=torch.arange(240.0).view(2, 4, 5, 6).sin()),
+        HEADS,
+    ),
+    "attention blind": (_attention(attn_mask=BLIND), HEADS),
+    "attention blind again": (_attention(attn_mask=BLIND), HEADS),
+    "attention double": (_attention(is_causal=True), DOUBLES),
     **{
         f"cdist {p}": (partial(torch.cdist, p=p), [(2, 5, 3), (4, 3)])
         for p in (0.0, 1.0, 1.5, 2.0, float("inf"))
@@ -115,8 +155,11 @@ def _programs() -> dict[str, Program]:
 
     torch.manual_seed(0)
     cases: dict[str, Any] = {}
-    for name, (of, shapes) in FUNCTIONS.items():
-        cases[name] = (partial(_gradients, of), [torch.randn(shape) for shape in shapes])
+    for name, (of, given) in FUNCTIONS.items():
+        cases[name] = (
+            partial(_gradients, of),
+            [x if isinstance(x, torch.Tensor) else torch.randn(x) for x in given],
+        )
     for name, (input_size, weight_size, *settings, groups) in CONVOLUTIONS.items():
         x, w = torch.randn(input_size), torch.randn(weight_size)
         grad = torch.randn_like(aten.convolution(x, w, None, *settings, groups))

@@ -11,6 +11,7 @@ from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 from torch_max_backend.convert.context import expected, is_used
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.bank import nothing, number, permuted, routine, unpermuted
+from torch_max_backend.ops.common.numerics import exp
 from torch_max_backend.ops.common.positions import iota
 from torch_max_backend.ops.common.promotion import constant, full
 from torch_max_backend.ops.common.reduce import count, greatest, is_empty
@@ -69,29 +70,16 @@ def _blockwise(
     """The kernel that never holds all scores at once, ``mojo_kernels/attention.mojo``."""
     dtype, device = query.dtype, query.device
     batch, heads, length, _ = query.shape
-    if mask is None:
-        forbidden = nothing(dtype, 4)
-    else:
-        forbidden = _additive(mask, dtype)
-        if mask.rank == 2:
-            forbidden = ops.reshape(forbidden, [1, 1, *mask.shape])
-    plain = [unpermuted(v, [0, 2, 1, 3]) for v in (query, key, value)]
-    operands = [
-        v if source is None else source
-        for v, source in zip((query, key, value), plain, strict=True)
-    ]
+    operands, swapped = _rows_anywhere(query, key, value)
     results = ops.custom(
         "tmb_attention",
         device,
         [
             *operands,
-            forbidden,
+            _forbidden(mask, dtype),
             *addresses,
-            *(number(source is not None) for source in plain),
-            number(mask is not None),
-            number(is_causal),
-            number(scale is not None),
-            ops.constant(scale or 0, DType.float64, DeviceRef.CPU()),
+            *swapped,
+            *_settings(is_causal, mask, scale),
         ],
         [
             TensorType(dtype, [batch, length, heads, value.shape[3]], device),
@@ -100,6 +88,105 @@ def _blockwise(
     )
     sums = ops.cast(results[1].tensor, expected(1).dtype)
     return permuted(results[0].tensor, [0, 2, 1, 3]), ops.reshape(sums, expected(1).shape)
+
+
+@map_to(
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+    supports=_without_dropout,
+    bank=True,
+    kernels="base",
+)
+def flash_attention_for_cpu_backward(
+    grad_out: TensorValue,
+    query: TensorValue,
+    key: TensorValue,
+    value: TensorValue,
+    out: TensorValue,
+    logsumexp: TensorValue,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: TensorValue | None = None,
+    scale: float | None = None,
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    """_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query,
+    Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, *,
+    Tensor? attn_mask=None, float? scale=None)
+    -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)"""
+    if is_empty([*query.shape, *key.shape, *value.shape]):
+        of_query, of_key, of_value = (
+            full(0, query.dtype, expected(i).shape, query.device) for i in range(3)
+        )
+        return of_query, of_key, of_value
+    dtype, device = query.dtype, query.device
+    log_sums = ops.cast(logsumexp, dtype)
+    addresses = routine(dtype, device)
+    if addresses is None or (attn_mask is not None and attn_mask.rank not in (2, 4)):
+        scores = _scores(query, key, is_causal, attn_mask, scale)
+        weights = exp(scores - ops.unsqueeze(log_sums, -1))
+        return _gradients(grad_out, query, key, value, out, weights, scale)
+    operands, swapped = _rows_anywhere(grad_out, query, key, value, out)
+    results = ops.custom(
+        "tmb_attention_backward",
+        device,
+        [
+            *operands,
+            log_sums,
+            _forbidden(attn_mask, dtype),
+            *addresses,
+            *swapped,
+            *_settings(is_causal, attn_mask, scale),
+        ],
+        [
+            TensorType(dtype, [v.shape[i] for i in (0, 2, 1, 3)], device)
+            for v in (query, key, value)
+        ],
+    )
+    of_query, of_key, of_value = (permuted(v.tensor, [0, 2, 1, 3]) for v in results)
+    return of_query, of_key, of_value
+
+
+def _gradients(
+    grad: TensorValue,
+    query: TensorValue,
+    key: TensorValue,
+    value: TensorValue,
+    out: TensorValue,
+    weights: TensorValue,
+    scale: float | None,
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    """Those of query, key and value, from all ``weights`` of keys at once."""
+    heads = key.shape[1]
+    of_weights = product(_grouped(grad, heads), ops.transpose(value, -1, -2))
+    of_weights = ops.reshape(of_weights, weights.shape)
+    of_scores = weights * (of_weights - ops.sum(grad * out, -1))
+    of_scores = _grouped(of_scores * _factor(query, scale), heads)
+    # The queries that share a key are added up in these products.
+    of_key = product(ops.transpose(of_scores, -1, -2), _grouped(query, heads))
+    of_value = product(ops.transpose(_grouped(weights, heads), -1, -2), _grouped(grad, heads))
+    return ops.reshape(product(of_scores, key), query.shape), of_key, of_value
+
+
+def _rows_anywhere(*values: TensorValue) -> tuple[list[TensorValue], list[TensorValue]]:
+    """Operands of a kernel, without the permutations that put heads before rows, and whether it
+    is to swap these dimensions of each."""
+    plain = [unpermuted(v, [0, 2, 1, 3]) for v in values]
+    operands = [v if source is None else source for v, source in zip(values, plain, strict=True)]
+    return operands, [number(source is not None) for source in plain]
+
+
+def _settings(is_causal: bool, mask: TensorValue | None, scale: float | None) -> list[TensorValue]:
+    """The last arguments of a kernel."""
+    scaled = ops.constant(scale or 0, DType.float64, DeviceRef.CPU())
+    return [number(mask is not None), number(is_causal), number(scale is not None), scaled]
+
+
+def _forbidden(mask: TensorValue | None, dtype: DType) -> TensorValue:
+    """The mask of a kernel."""
+    if mask is None:
+        return nothing(dtype, 4)
+    added = _additive(mask, dtype)
+    return ops.reshape(added, [1, 1, *mask.shape]) if mask.rank == 2 else added
 
 
 def _additive(mask: TensorValue, dtype: DType) -> TensorValue:
@@ -117,14 +204,10 @@ def _scores(
     scale: float | None,
 ) -> TensorValue:
     """The masked, scaled products of queries and keys: ``[batch, heads, queries, keys]``."""
-    batch, heads, length, width = query.shape
+    batch, heads, length, _ = query.shape
     scores = product(_grouped(query, key.shape[1]), ops.transpose(key, -1, -2))
     scores = ops.reshape(scores, [batch, heads, length, key.shape[2]])
-    if scale is None:
-        factor = ops.rsqrt(count([width], scores.dtype, scores.device))
-    else:
-        factor = constant(scale, scores.dtype, scores.device)
-    scores = scores * factor
+    scores = scores * _factor(query, scale)
     if mask is not None and mask.dtype != DType.bool:
         scores = scores + ops.cast(mask, scores.dtype)
     elif mask is not None:
@@ -132,6 +215,12 @@ def _scores(
     if is_causal:
         scores = _masked(scores, _causal(length, key.shape[2], scores))
     return scores
+
+
+def _factor(query: TensorValue, scale: float | None) -> TensorValue:
+    if scale is not None:
+        return constant(scale, query.dtype, query.device)
+    return ops.rsqrt(count([query.shape[3]], query.dtype, query.device))
 
 
 def _masked(scores: TensorValue, allowed: TensorValue) -> TensorValue:

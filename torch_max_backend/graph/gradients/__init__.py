@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from torch_max_backend.graph.gradients import (
-    attention,
     bags,
     distance,
     elementwise,
@@ -25,9 +24,6 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten._embedding_bag_dense_backward.default: bags.embedding_bag_dense_backward,
     aten._embedding_bag_per_sample_weights_backward.default: bags.per_sample_weights_backward,
     aten._pdist_backward.default: distance.pdist_backward,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (
-        attention.flash_attention_for_cpu_backward
-    ),
     aten._weight_norm_interface_backward.default: elementwise.weight_norm_backward,
     aten.convolution_backward.default: convolution_backward,
     aten.masked_scatter_backward.default: elementwise.masked_scatter_backward,
