@@ -13,7 +13,7 @@ Such a value goes through a sequence of its own, which nothing is fused through;
 
 **Constants.** What can be computed from constants alone MAX computes while it compiles, in a second
 module whose compile costs as much as the graph's own. So one constant of each such operation goes
-through a sequence too.
+through a sequence too. So does a constant divisor, whose reciprocal MAX would compute like that.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ class GuardedGraph(Graph):
             shape = _broadcast([kwargs[n].shape for n in names])
             for name in names:
                 kwargs[name] = self._settled(kwargs[name], shape)
+            if _stem(op_type) == "Div":
+                kwargs["input_y"] = self._divisor(kwargs["input_y"])
         if _stem(op_type) not in _FREE:
             args, kwargs = self._unfolded(args, kwargs)
         return super()._add_op_generated(op_type, *args, **kwargs)
@@ -114,6 +116,16 @@ class GuardedGraph(Graph):
         first = next((v for v in values if v.rank), values[0])
         apart = self._kept_apart(first, Shape(first.shape))
         return tree_map(lambda v: apart if v is first else v, (args, kwargs))
+
+    def _divisor(self, value: Value) -> Value:
+        """A divisor that MAX does not see to be constant: it would multiply by the reciprocal,
+        which it computes in a second module, and which rounds differently."""
+        if not self._is_constant(value) or not value.dtype.is_float():
+            return value
+        one = self._broadcast_constant(value)
+        if one is None:
+            return self._kept_apart(value, Shape(value.shape))
+        return ops.broadcast_to(self._kept_apart(one, Shape([])), value.shape)
 
     def _broadcast_constant(self, value: TensorValue) -> TensorValue | None:
         """The 0-d constant that ``value`` is broadcast from, if it is: a reshape of one MAX
