@@ -315,3 +315,17 @@ def test_a_failing_model_raises_execution_error_with_its_arguments() -> None:
     assert "torch.float32[2, 3] on cpu" in text
     assert "eager PyTorch" in text
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_pieces_of_memory_overlap_where_they_share_a_byte() -> None:
+    from torch_max_backend.runtime.executable import _Extents
+
+    taken = _Extents([(50, 60), (10, 20), (15, 30), (16, 18), (40, 40)])
+    assert taken.empty
+    shared = [(29, 31), (5, 11), (12, 13), (0, 100), (59, 60)]
+    assert all(taken.overlap(extent) for extent in shared)
+    apart = [(30, 50), (0, 10), (60, 70), (17, 17)]
+    assert not any(taken.overlap(extent) for extent in apart)
+    taken.add((35, 40))
+    assert taken.overlap((39, 45))
+    assert not taken.overlap((30, 35))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -158,19 +159,59 @@ class Executable:
         """Give results that share memory with an input or another result memory of their own."""
         suspects = set(self._suspects)
         inputs = zip(buffers, self._signature.inputs, strict=True)
-        taken = [_memory(b) for b, item in inputs if item.kind != "carrier"]
-        taken += [_extent(r) for i, r in enumerate(results) if i not in suspects]
+        others = [_memory(b) for b, item in inputs if item.kind != "carrier"]
+        others += [_extent(r) for i, r in enumerate(results) if i not in suspects]
+        taken = _Extents(others)
         sharing = []
         for i in self._suspects:
-            start, end = _extent(results[i])
-            if any(start < other_end and other < end for other, other_end in taken):
+            extent = _extent(results[i])
+            if taken.overlap(extent):
                 sharing.append(i)
                 results[i] = results[i].clone()
-                start, end = _extent(results[i])
-            taken.append((start, end))
-        if not self._settled and all(start != end for start, end in taken):
+                extent = _extent(results[i])
+            taken.add(extent)
+        if not self._settled and not taken.empty:
             self._suspects = sorted({*sharing, *self._signature.maybe_aliased})
             self._settled = True
+
+
+class _Extents:
+    """Pieces of memory, none of which overlap: those that do become one.
+
+    Args:
+        given: First and last byte address + 1 of each.
+    """
+
+    def __init__(self, given: Sequence[tuple[int, int]]) -> None:
+        self.empty = any(start == end for start, end in given)
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(given):
+            if start == end:
+                continue
+            if self._ends and start < self._ends[-1]:
+                self._ends[-1] = max(end, self._ends[-1])
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def overlap(self, extent: tuple[int, int]) -> bool:
+        start, end = extent
+        if start == end:
+            return False
+        k = bisect_right(self._starts, start)
+        before = k > 0 and self._ends[k - 1] > start
+        return before or (k < len(self._starts) and self._starts[k] < end)
+
+    def add(self, extent: tuple[int, int]) -> None:
+        """Add one that overlaps none."""
+        start, end = extent
+        if start == end:
+            self.empty = True
+            return
+        k = bisect_right(self._starts, start)
+        self._starts.insert(k, start)
+        self._ends.insert(k, end)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
