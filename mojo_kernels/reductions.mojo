@@ -13,8 +13,6 @@ from .memory import Address, Untracked
 
 # Numbers that are added up one after the other.
 comptime BLOCK = 4096
-# Blocks whose totals are added up one after the other.
-comptime BLOCKS = 64
 # Vectors beside each other, where the axis does not lie along the memory.
 comptime BESIDE = 8
 # Numbers of a task.
@@ -57,13 +55,20 @@ def _both[
             return min(a, b)
 
 
-@always_inline
-def _block[
+def along[
     dtype: DType, kind: StaticString, Load: def[width: Int](Int) -> SIMD[dtype, width]
 ](load: Load, begin: Int, n: Int) -> Scalar[dtype]:
+    """The reduction of `n` neighbouring numbers; long ones by halves, so that the error
+    does not grow with them."""
     comptime width = simd_width_of[dtype]()
     comptime several = 4
     comptime step = several * width
+    if n > BLOCK:
+        var half = ceildiv(n, 2 * BLOCK) * BLOCK
+        return _both[1, kind](
+            along[dtype, kind](load, begin, half),
+            along[dtype, kind](load, begin + half, n - half),
+        )
     var sums = Array[SIMD[dtype, width], several](fill=_start[dtype=dtype, kind]())
     var j = 0
     while j + step <= n:
@@ -82,25 +87,6 @@ def _block[
     while j < n:
         total = _both[1, kind](load[1](begin + j), total)
         j += 1
-    return total
-
-
-@always_inline
-def along[
-    dtype: DType, kind: StaticString, Load: def[width: Int](Int) -> SIMD[dtype, width]
-](load: Load, begin: Int, n: Int) -> Scalar[dtype]:
-    """The reduction of `n` neighbouring numbers, by blocks and groups of blocks, so that the
-    error hardly grows with them. Recursion would cost MAX half a minute of compiling."""
-    var total = _start[dtype=dtype, kind]()
-    var j = begin
-    while j < begin + n:
-        var some = _start[dtype=dtype, kind]()
-        var end = min(j + BLOCK * BLOCKS, begin + n)
-        while j < end:
-            var size = min(BLOCK, end - j)
-            some = _both[1, kind](_block[dtype, kind](load, j, size), some)
-            j += size
-        total = _both[1, kind](some, total)
     return total
 
 
