@@ -42,6 +42,11 @@ def cpu_seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in usages)
 
 
+def peak_bytes() -> int:
+    """The most memory that this process had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def main(name: str, framework: str) -> None:
     case = MODELS[name]
     torch.manual_seed(0)
@@ -50,20 +55,20 @@ def main(name: str, framework: str) -> None:
     with torch.no_grad():
         expected = case.result(model(**inputs))
         function = compiled(model, framework)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_bytes()
         wall, cpu = time.perf_counter(), cpu_seconds()
         actual = case.result(function(**inputs))
         wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
     error = ((actual - expected).abs().max() / expected.abs().max()).item()
     weights = sum(p.nbytes for p in model.parameters())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = peak_bytes()
     report = {
         "wall_s": wall,
         "cpu_s": cpu,
         "error": error,
         "weights_bytes": weights,
-        "peak_before_bytes": before * 1024,
-        "peak_bytes": peak * 1024,
+        "peak_before_bytes": before,
+        "peak_bytes": peak,
     }
     print(json.dumps(report))
 

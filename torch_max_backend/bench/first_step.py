@@ -9,14 +9,13 @@ process's resident memory before and after that and ten further steps, in bytes;
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from contextlib import nullcontext
 
 import torch
 
-from torch_max_backend.bench.first_call import compiled, cpu_seconds
+from torch_max_backend.bench.first_call import compiled, cpu_seconds, peak_bytes
 from torch_max_backend.bench.trainable import CASES
 
 _FURTHER = 10
@@ -38,7 +37,7 @@ def main(name: str, framework: str, forward_alone: bool) -> None:
             loss.backward()
         return loss.item()
 
-    before = _peak()
+    before = peak_bytes()
     # Otherwise Dynamo leaves LSTMs to eager.
     with torch._dynamo.config.patch(allow_rnn=True):
         wall, cpu = time.perf_counter(), cpu_seconds()
@@ -47,11 +46,7 @@ def main(name: str, framework: str, forward_alone: bool) -> None:
         for _ in range(_FURTHER):
             step()
     report = {"wall_s": wall, "cpu_s": cpu, "loss": loss}
-    print(json.dumps(report | {"peak_before_bytes": before, "peak_bytes": _peak()}))
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(report | {"peak_before_bytes": before, "peak_bytes": peak_bytes()}))
 
 
 if __name__ == "__main__":

@@ -250,13 +250,6 @@ class _Argument(_Slot):
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
         tensor = arguments[self.index]
-        if self.order is not None:
-            tensor = tensor.permute(self.order)
-        if not self.static:
-            contiguous = plain(tensor)
-            if self.mutated and contiguous is not tensor:
-                pending.append((tensor, contiguous))
-            return to_buffer(contiguous)
         cached = self.cached
         if (
             cached is not None
@@ -266,16 +259,14 @@ class _Argument(_Slot):
             and cached[3] is tensor.dtype
         ):
             return cached[4]
-        contiguous = plain(tensor)
+        view = tensor if self.order is None else tensor.permute(self.order)
+        contiguous = plain(view)
+        if self.mutated and contiguous is not view:
+            pending.append((view, contiguous))
         buffer = to_buffer(contiguous)
-        if contiguous is tensor:
-            self.cached = (
-                tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, buffer
-            )  # fmt: skip
-        else:
-            self.cached = None
-            if self.mutated:
-                pending.append((tensor, contiguous))
+        if self.static:
+            kept = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, buffer
+            self.cached = kept if contiguous is view else None
         return buffer
 
 
