@@ -16,6 +16,7 @@ from torch_max_backend.graph.shapes import evaluator
 from torch_max_backend.graph.signature import Signature
 from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
 from torch_max_backend.runtime.seeds import draw
+from torch_max_backend.runtime.timers import quiet
 
 if TYPE_CHECKING:
     from max.driver import Buffer
@@ -49,7 +50,7 @@ class Executable:
         constants: Mapping[str, torch.Tensor],
         static: Collection[int] = (),
     ) -> None:
-        self._execute = model._execute_device_tensors
+        self._execute = quiet(model._execute_device_tensors)
         self._signature = signature
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
