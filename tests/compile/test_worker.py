@@ -11,6 +11,17 @@ import torch
 from tests.support.groups import compile_group
 
 
+class Curve(torch.nn.Module):
+    """Nothing that is dear to compile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = (torch.nn.Parameter(torch.randn(4)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * self.inner) * self.outer
+
+
 def _step(model: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     """The result of a training step and the gradients it leaves."""
     model.zero_grad()
@@ -33,7 +44,7 @@ def test_trains_with_eager_until_both_graphs_are_compiled(
     from torch_max_backend import max_backend
 
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    model = Curve()
     compiled = torch.compile(model, backend=max_backend, options={"background": True})
     x = torch.randn(5, 4)
     expected = _step(model, x)
