@@ -39,8 +39,8 @@ def test_an_error_restores_the_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _slack()
 
     def fails(buffers: list[object]) -> list[object]:
-        raise ValueError
+        raise ValueError("wrong buffers")
 
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises(ValueError, match="wrong buffers"):
         timers.quiet(fails)([])
     assert _slack() == before
