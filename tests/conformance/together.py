@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._library.effects import EffectType
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
-from torch.func import functionalize
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -120,15 +120,17 @@ def trace_program(program: Program) -> Trace:
             _allow_non_fake_inputs=True,
         )(*[t.detach().clone() for t in program.tensors])
 
+    mode = FunctionalTensorMode()
+    functional = dispatch_functionalize(program.flat, mode)
+
+    def ordered(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        # Operators with effects take tokens, which AOTAutograd makes elsewhere.
+        mode._tokens = {effect: torch.ops.prims._make_token() for effect in EffectType}
+        return functional(*tensors)
+
     with warnings.catch_warnings(), whole():
         warnings.simplefilter("ignore")
-        try:
-            module = traced(dispatch_functionalize(program.flat, FunctionalTensorMode()))
-        except AssertionError as e:
-            if "token" not in str(e):
-                raise
-            # Operators with effects take tokens, which only AOTAutograd makes.
-            module = traced(functionalize(program.flat, remove="mutations"))
+        module = traced(ordered)
     module.graph.eliminate_dead_code()
     return prepare(module)
 

@@ -170,6 +170,10 @@ def _programs() -> dict[str, Program]:
                 key = f"{name}-{size}"
                 made[key] = Program(key, function, [matrices[size]])
     made |= {f"{n} fails": Program(n, function, [a]) for n, (function, a) in _FAILING.items()}
+    made |= {
+        f"{n} of products": Program(n, function, [_products(2, 6, 3, 4)], dynamic=True)
+        for n, function in _OF_PRODUCTS.items()
+    }
     compile_together(list(made.values()))
     return made
 
@@ -196,6 +200,32 @@ def test_factors_make_the_matrix(name: str, kind: str) -> None:
             cases[name][1](a, *program.run())
         except AssertionError as e:
             raise AssertionError(f"{size}: {e}") from e
+
+
+def _products(*shape: int) -> torch.Tensor:
+    n = shape[0] * shape[1]
+    return (_random(n, n) + n * torch.eye(n)).reshape(shape)
+
+
+def _square(a: torch.Tensor) -> torch.Tensor:
+    return a.reshape(a.shape[0] * a.shape[1], a.shape[2] * a.shape[3])
+
+
+# That the matrix is square is known of the values of its sizes only.
+_OF_PRODUCTS: dict[str, Callable[[torch.Tensor], object]] = {
+    "inv": lambda a: linalg.inv(_square(a)),
+    "solve": lambda a: linalg.solve(_square(a), _square(a)[:, :2]),
+    "slogdet": lambda a: linalg.slogdet(_square(a)),
+}
+
+
+@compile_group("linalg", weight=4)
+@pytest.mark.parametrize("name", _OF_PRODUCTS)
+def test_sizes_may_be_products(name: str) -> None:
+    program = _programs()[f"{name} of products"]
+    for shape in ((2, 6, 3, 4), (3, 2, 1, 6)):
+        program.tensors = [_products(*shape)]
+        program.assert_agrees()
 
 
 _NAN = torch.full((3, 3), float("nan"))

@@ -131,9 +131,10 @@ def triangular_solve(
     return ops.reshape(x, shape), ops.reshape(a, kept)
 
 
-def _lu(a: TensorValue, pivot: bool = True) -> tuple[TensorValue, TensorValue, TensorValue]:
-    """``[batch, m, n]`` to both factors in one, pivots and info."""
-    small = _smaller(a)
+def _lu(
+    a: TensorValue, small: Size, pivot: bool = True
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    """``[batch, m, n]`` and the smaller of m and n to both factors in one, pivots and info."""
     if is_empty(a.shape):
         made = [(a.dtype, a.shape), (DType.int32, [a.shape[0], small]), (DType.int32, a.shape[:1])]
         factors, pivots, info = (full(0, dtype, shape, a.device) for dtype, shape in made)
@@ -171,7 +172,7 @@ def linalg_lu_factor_ex(
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False)
     -> (Tensor LU, Tensor pivots, Tensor info)"""
-    factors, pivots, info = _lu(stacked(A), pivot)
+    factors, pivots, info = _lu(stacked(A), _smaller(A), pivot)
     info = ops.reshape(info, A.shape[:-2])
     if check_errors and not is_empty(A.shape):
         raise_unless_zero(info, "torch.linalg.lu_factor_ex", single=A.rank == 2)
@@ -202,7 +203,7 @@ def _unpacked(factors: TensorValue, small: Size) -> tuple[TensorValue, TensorVal
 )
 def linalg_lu(A: TensorValue, *, pivot: bool) -> tuple[TensorValue, TensorValue, TensorValue]:
     """linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)"""
-    factors, pivots, _ = _lu(stacked(A), pivot)
+    factors, pivots, _ = _lu(stacked(A), _smaller(A), pivot)
     p = nothing(A)
     if pivot:
         p = ops.reshape(_permutation(pivots, A.shape[-2], A), expected(0).shape)
@@ -264,7 +265,7 @@ def linalg_solve_ex(
     """_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False)
     -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)"""
     turned = (is_used(1) or is_used(2)) and _takes_transposed()
-    factors, pivots, info = _lu(stacked(transposed(A) if turned else A))
+    factors, pivots, info = _lu(stacked(transposed(A) if turned else A), A.shape[-2])
     shape = expected(0).shape
     if is_empty(shape):
         result = full(0, B.dtype, shape, B.device)
@@ -292,8 +293,8 @@ def linalg_inv_ex(A: TensorValue, *, check_errors: bool) -> tuple[TensorValue, T
         info = full(0, DType.int32, A.shape[:-2], A.device)
         return full(0, A.dtype, A.shape, A.device), info
     flat = stacked(A)
-    factors, pivots, info = _lu(flat)
-    ones = ops.broadcast_to(unit(A.shape[-1], A.shape[-1], A), flat.shape)
+    factors, pivots, info = _lu(flat, A.shape[-2])
+    ones = ops.broadcast_to(unit(A.shape[-2], A.shape[-1], A), flat.shape)
     inverse = _lu_solve(factors, pivots, ones, left=True, adjoint=False)
     info = ops.reshape(info, A.shape[:-2])
     if check_errors:
@@ -305,7 +306,7 @@ def _determinant(a: TensorValue, factored_used: bool) -> list[TensorValue]:
     """Determinant, sign, logarithm, factors and pivots."""
     turned = factored_used and _takes_transposed()
     shape = a.shape[:-2]
-    factors, pivots, _ = _lu(stacked(transposed(a) if turned else a))
+    factors, pivots, _ = _lu(stacked(transposed(a) if turned else a), a.shape[-2])
     if is_empty(a.shape):
         values = [full(n, a.dtype, shape, a.device) for n in (1, 1, 0)]
     else:
