@@ -49,10 +49,10 @@ def _compiled(group: str) -> dict[str, list[Program]]:
 
     by_name = {}
     for i, name in enumerate(GROUPS[group]):
-        found = [*programs(name, torch.complex64, limit=4)][-1:]
-        found += programs(name, torch.complex64, limit=1, dynamic=True)
-        if i % 4 == 0:
-            found += programs(name, torch.complex128, limit=1)
+        dynamic = i % 2 == 1
+        found = [*programs(name, torch.complex64, limit=4, dynamic=dynamic)][-1:]
+        if i % 8 == 0:
+            found += programs(name, torch.complex128, limit=1, dynamic=not dynamic)
         by_name[name] = found
     compile_together([p for found in by_name.values() for p in found])
     return by_name
