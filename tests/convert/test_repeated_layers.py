@@ -84,16 +84,15 @@ CASES: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import both_ways
+    from tests.conformance.together import by_turns
 
-    return both_ways(CASES)
+    return by_turns(CASES)
 
 
 @compile_group("repeated_layers", weight=4)
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CASES)
-def test_agrees_with_eager(name: str, kind: str) -> None:
-    _programs()[f"{name}-{kind}"].assert_agrees()
+def test_agrees_with_eager(name: str) -> None:
+    _programs()[name].assert_agrees()
 
 
 @cache
