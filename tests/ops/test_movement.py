@@ -42,11 +42,9 @@ def _bounds(x: torch.Tensor) -> Any:
 
 def _copies(x: torch.Tensor) -> Any:
     """Copies out of memory that is not read in its order, whole tiles and rests of them."""
-    return tuple(
-        view.to(dtype).contiguous() if dtype == x.dtype else x.to(dtype).T.contiguous()
-        for dtype in (x.dtype, torch.bool, torch.int64, torch.bfloat16, torch.uint8)
-        for view in (x.t(), x[:, ::2], x[3:, 1::3].t(), x.view(67, 3, -1).permute(2, 0, 1))
-    )
+    views = (x.t(), x[:, ::2], x[3:, 1::3].t(), x.view(67, 3, -1).permute(2, 0, 1))
+    dtypes = (torch.bool, torch.int64, torch.bfloat16, torch.uint8)
+    return *(v.contiguous() for v in views), *(x.to(dtype).T.contiguous() for dtype in dtypes)
 
 
 CASES = {
