@@ -44,8 +44,8 @@ def test_model_agrees_with_eager(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=compile_group(f"model {name}", weight=120))
-        for name in ("gpt2", "bert", "esm")
+        pytest.param(name, marks=[compile_group(f"model {name}", weight=120), *marks])
+        for name, marks in {"gpt2": (), "bert": [pytest.mark.thorough], "esm": ()}.items()
     ],
 )
 def test_dynamic_lengths_share_one_compile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +78,8 @@ def test_dynamic_lengths_share_one_compile(name: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=compile_group(f"model {name} bf16", weight=80))
-        for name in ("gpt2", "llama")
+        pytest.param(name, marks=[compile_group(f"model {name} bf16", weight=80), *marks])
+        for name, marks in {"gpt2": (), "llama": [pytest.mark.thorough]}.items()
     ],
 )
 def test_bfloat16_is_as_accurate_as_eager(name: str) -> None:
