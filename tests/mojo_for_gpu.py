@@ -1,5 +1,6 @@
-"""``python -m tests.mojo_for_gpu cuda sm_90a OUT [FAMILY ...]``: compile the Mojo kernels for a GPU
-that is not here, each family of ``tests/gpu/kernels/`` in graphs of one module.
+"""``python -m tests.mojo_for_gpu cuda sm_90a OUT [NAME ...]``: compile the Mojo kernels for a GPU
+that is not here, in graphs of one module: all, or those of families of ``tests/gpu/kernels/``
+(``order``) and of single graphs (``order.lines``). All take 10 to 15 minutes of one core.
 
 A process of its own for each target: MAX fixes the target when it makes its first device.
 """
@@ -9,16 +10,25 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from max import driver
 from max.dtype import DType
-from max.graph import DeviceRef, Graph, Module, TensorType
+from max.graph import DeviceRef, Graph, Module, TensorType, TensorValue
 
 from tests.gpu import kernels
 
-FAMILIES = [m.name for m in pkgutil.iter_modules(kernels.__path__) if m.name != "support"]
+
+def _graphs() -> dict[str, tuple[Callable[[TensorValue], list[TensorValue]], Sequence[str]]]:
+    """What builds each graph, and the libraries of its family."""
+    found = {}
+    for module in pkgutil.iter_modules(kernels.__path__):
+        family = import_module(f"{kernels.__name__}.{module.name}")
+        for build in getattr(family, "BUILDERS", ()):
+            found[f"{module.name}.{build.__name__}"] = (build, family.LIBRARIES)
+    return found
 
 
 def main(api: str, architecture: str, out: str, *names: str) -> None:
@@ -29,15 +39,15 @@ def main(api: str, architecture: str, out: str, *names: str) -> None:
     from torch_max_backend.compile.kernels import BASE, kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    families = [import_module(f"{kernels.__name__}.{name}") for name in names or FAMILIES]
-    libraries = [
-        kernel_library_path(n) for n in (BASE, *(n for f in families for n in f.LIBRARIES))
-    ]
+    graphs = _graphs()
+    wanted = [n for n in graphs if not names or n in names or n.split(".")[0] in names]
+    needed = {BASE, *(library for n in wanted for library in graphs[n][1])}
+    libraries = [kernel_library_path(library) for library in sorted(needed)]
     module = Module()
-    for build in (b for f in families for b in f.BUILDERS):
+    for name in wanted:
         x = TensorType(DType.float32, [2, 3, 1, 8, 10], DeviceRef.GPU())
-        name = build.__name__
-        with Graph(name, input_types=[x], module=module, custom_extensions=libraries) as graph:
+        build, label = graphs[name][0], name.replace(".", "_")
+        with Graph(label, input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))
     Path(out).write_bytes(serialized(compile_module(module, libraries, f"for {architecture}")))
     sys.stdout.flush()
