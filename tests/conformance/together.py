@@ -121,16 +121,20 @@ def trace_program(program: Program) -> Trace:
         )(*[t.detach().clone() for t in program.tensors])
 
     mode = FunctionalTensorMode()
-    functional = dispatch_functionalize(program.flat, mode)
 
+    # Operators with effects take tokens, which AOTAutograd makes and keeps elsewhere.
     def ordered(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        # Operators with effects take tokens, which AOTAutograd makes elsewhere.
-        mode._tokens = {effect: torch.ops.prims._make_token() for effect in EffectType}
-        return functional(*tensors)
+        made = {effect: torch.ops.prims._make_token() for effect in EffectType}
+        mode._tokens = dict(made)
+        results = program.flat(*tensors)
+        used = [token for effect, token in mode._tokens.items() if token is not made[effect]]
+        if used:
+            torch.ops.prims._sink_tokens(used)
+        return results
 
     with warnings.catch_warnings(), whole():
         warnings.simplefilter("ignore")
-        module = traced(ordered)
+        module = traced(dispatch_functionalize(ordered, mode))
     module.graph.eliminate_dead_code()
     return prepare(module)
 
