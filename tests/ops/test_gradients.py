@@ -149,17 +149,23 @@ def _gradients(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) ->
         return torch.autograd.grad(function(*given).cos().sum(), given)
 
 
-# Of symbolic sizes, attention's other cases are a few kernels; of static ones, each is two.
-STATIC = {"attention causal", "attention masked by keys"}
+# With --all-samples only: each is two large kernels, much like those of another case.
+THOROUGH = {
+    "attention scaled", "attention of more queries", "attention by rows of few",
+    "attention masked by queries", "attention masked each", "attention blind again",
+    "attention masked", "cdist 0.0", "cdist 1.0", "replicated line",
+}  # fmt: skip
 
 
 @cache
-def _programs() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+def _programs(full: bool) -> dict[str, Program]:
+    from tests.conformance.together import by_turns
 
     torch.manual_seed(0)
     cases: dict[str, Any] = {}
     for name, (of, given) in FUNCTIONS.items():
+        if name in THOROUGH and not full:
+            continue
         cases[name] = (
             partial(_gradients, of),
             [x if isinstance(x, torch.Tensor) else torch.randn(x) for x in given],
@@ -179,12 +185,7 @@ def _programs() -> dict[str, Program]:
             return aten.convolution_backward(grad, x, w, channels, *settings, [True] * 3)
 
         cases[name] = (function, [grad, x])
-    programs = {
-        name: Program(name, *case, name not in STATIC if "attention" in name else i % 2 == 1)
-        for i, (name, case) in enumerate(cases.items())
-    }
-    compile_together(list(programs.values()))
-    return programs
+    return by_turns(cases)
 
 
 def _layer_norm(
@@ -237,9 +238,15 @@ def _layer_norms() -> dict[str, Program]:
 
 
 @compile_group("gradients", weight=5)
-@pytest.mark.parametrize("name", [*CONVOLUTIONS, *FUNCTIONS])
-def test_gradients_are_eagers(name: str) -> None:
-    _programs()[name].assert_agrees()
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] * (name in THOROUGH))
+        for name in [*CONVOLUTIONS, *FUNCTIONS]
+    ],
+)
+def test_gradients_are_eagers(name: str, request: pytest.FixtureRequest) -> None:
+    _programs(request.config.getoption("--all-samples"))[name].assert_agrees()
 
 
 @compile_group("layer norms", weight=3)
