@@ -21,7 +21,7 @@ from max.graph import DeviceRef, Graph, Module, TensorType, TensorValue
 from tests.gpu import kernels
 
 
-def _graphs() -> dict[str, tuple[Callable[[TensorValue], list[TensorValue]], Sequence[str]]]:
+def all_graphs() -> dict[str, tuple[Callable[[TensorValue], list[TensorValue]], Sequence[str]]]:
     """What builds each graph, and the libraries of its family."""
     found = {}
     for module in pkgutil.iter_modules(kernels.__path__):
@@ -39,7 +39,7 @@ def main(api: str, architecture: str, out: str, *names: str) -> None:
     from torch_max_backend.compile.kernels import BASE, kernel_library_path
     from torch_max_backend.compile.module import compile_module, serialized
 
-    graphs = _graphs()
+    graphs = all_graphs()
     wanted = [n for n in graphs if not names or n in names or n.split(".")[0] in names]
     needed = {BASE, *(library for n in wanted for library in graphs[n][1])}
     libraries = [kernel_library_path(library) for library in sorted(needed)]

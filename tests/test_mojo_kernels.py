@@ -86,16 +86,10 @@ def test_kernels_compile_for(
     api: str, architecture: str, evidence: bytes, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Half of the graphs for each; with ``--all-samples``, all."""
-    names: list[str] = []
-    if not request.config.getoption("--all-samples"):
-        files = sorted(Path(__file__).parent.glob("gpu/kernels/*.py"))
-        graphs = [
-            f"{file.stem}.{name}"
-            for file in files
-            for line in re.findall(r"^BUILDERS = \((.*)\)", file.read_text(), re.MULTILINE)
-            for name in re.findall(r"\w+", line)
-        ]
-        names = graphs[api == "hip" :: 2]
+    from tests.mojo_for_gpu import all_graphs
+
+    everything = request.config.getoption("--all-samples")
+    names = [] if everything else list(all_graphs())[api == "hip" :: 2]
     out = tmp_path / "kernels.mef"
     command = [sys.executable, "-m", "tests.mojo_for_gpu", api, architecture, str(out), *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2400)
