@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from torch_max_backend.graph.shapes import is_empty
+
 aten = torch.ops.aten
 
 _library = torch.library.Library("torch_max_backend", "FRAGMENT")
@@ -189,7 +191,7 @@ def _is_fit(*nodes: Node) -> bool:
         isinstance(v, torch.Tensor)
         and v.device.type == "cpu"
         and v.dtype in (torch.float32, torch.float64)
-        and not any(isinstance(size, int) and size == 0 for size in v.shape)
+        and not is_empty(v)
         for v in values
     )
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.utils._sympy.functions import Max
 
-from torch_max_backend.graph.shapes import Symbols, hint
+from torch_max_backend.graph.shapes import Symbols, hint, is_empty
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,10 @@ def memory_order(value: torch.Tensor) -> tuple[int, ...] | None:
     strides = [hint(s) for s in value.stride()]
     sizes = list(enumerate(value.shape))
     significant = [i for i, size in sizes if not (isinstance(size, int) and size == 1)]
-    if any(strides[i] == 0 for i in significant) or has_no_elements(value):
+    if any(strides[i] == 0 for i in significant) or is_empty(value):
         return None
     by_stride = sorted(significant, key=lambda i: (-strides[i], i))
     return _order(by_stride, significant, value.dim())
-
-
-def has_no_elements(value: torch.Tensor) -> bool:
-    """Whether a size is 0; not if that depends on data."""
-    return any(guard_or_false(size == 0) for size in value.shape)
 
 
 def _order(by_stride: list[int], significant: list[int], rank: int) -> tuple[int, ...] | None:

@@ -14,8 +14,8 @@ from collections.abc import Collection
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from torch_max_backend.graph.layout import Layout, has_no_elements, memory_order, output_layout
-from torch_max_backend.graph.shapes import Symbols
+from torch_max_backend.graph.layout import Layout, memory_order, output_layout
+from torch_max_backend.graph.shapes import Symbols, is_empty
 
 # Marks nodes that the runtime computes, with views, not the model.
 RUNTIME = "computed_by_runtime"
@@ -101,7 +101,7 @@ def reorder_results(module: GraphModule, symbols: Symbols, exact: int | None) ->
 def _result(graph: Graph, output: Node, item: Node, symbols: Symbols, exact: bool) -> Node:
     value = item.meta["val"]
     layout = output_layout(value, symbols)
-    if layout.strides and not exact and not has_no_elements(value):
+    if layout.strides and not exact and not is_empty(value):
         layout = Layout(order=memory_order(value))
     if layout.order is None or layout.narrowed:
         item.meta[_LAYOUT] = layout

@@ -25,6 +25,11 @@ def is_scalar_node(node: Node) -> bool:
     return isinstance(node.meta.get("val"), (SymScalar, int, float, bool))
 
 
+def is_empty(value: torch.Tensor) -> bool:
+    """Whether a size is 0. Torch makes constants of sizes that are, unless they depend on data."""
+    return any(isinstance(size, int) and size == 0 for size in value.shape)
+
+
 def expression(value: Any) -> sympy.Expr:
     """The SymPy expression of an int, float, bool or symbolic scalar."""
     if isinstance(value, SymScalar):

@@ -24,7 +24,7 @@ from torch_max_backend.graph.memory_order import (
     reorder_results,
 )
 from torch_max_backend.graph.nested import body, every_node, nested_modules
-from torch_max_backend.graph.shapes import Symbols, SymScalar
+from torch_max_backend.graph.shapes import Symbols, SymScalar, is_empty
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
 # larger ones are inputs, so that no artifact holds a copy of the data.
@@ -191,7 +191,7 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
                     f"A graph argument of type {type(value).__name__} has no MAX counterpart."
                 )
             continue
-        in_place = node in mutations and value.is_contiguous() and not _is_empty(value)
+        in_place = node in mutations and value.is_contiguous() and not is_empty(value)
         if in_place:
             stores.append((node, mutations[node]))
         if in_place or node.users:
@@ -414,7 +414,3 @@ def _bound_by_model_input(
                 if isinstance(size, torch.SymInt) and symbols.text(size) == name:
                     return True
     return False
-
-
-def _is_empty(value: torch.Tensor) -> bool:
-    return any(isinstance(size, int) and size == 0 for size in value.shape)
