@@ -94,15 +94,29 @@ def test_a_smaller_budget_keeps_less(setting: str, monkeypatch: pytest.MonkeyPat
     assert most > least
 
 
-def _segments(x: Tensor) -> Tensor:
-    return torch.segment_reduce(x, "sum", lengths=torch.tensor([1, 3])) * 2
+@torch.library.custom_op("tests::unknown_gradient", mutates_args=())
+def _unknown(x: Tensor) -> Tensor:
+    return x * 2
+
+
+_unknown.register_fake(torch.empty_like)
+
+
+class _Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(context: Any, grad: Tensor) -> Tensor:
+        return _unknown(grad)
 
 
 def test_what_backward_lacks_is_no_concern_of_forward(modules: list[int]) -> None:
     x = torch.randn(4, 3, requires_grad=True)
-    compiled = torch.compile(_segments, backend=max_backend, fullgraph=True)
+    compiled = torch.compile(_Doubled.apply, backend=max_backend, fullgraph=True)
     result = compiled(x)
-    torch.testing.assert_close(result, _segments(x))
-    with pytest.raises(UnsupportedError, match="_segment_reduce_backward"):
+    torch.testing.assert_close(result, x * 2)
+    with pytest.raises(UnsupportedError, match="unknown_gradient"):
         result.sum().backward()
     assert modules == [1]

@@ -31,6 +31,15 @@ def _bag(**settings: Any) -> Any:
     return lambda w: F.embedding_bag(BAGS[0], w, BAGS[1], **settings)
 
 
+def _segments(**settings: Any) -> Any:
+    def every(x: torch.Tensor) -> torch.Tensor:
+        kinds = ("sum", "mean", "prod", "max", "min")
+        found = [torch.segment_reduce(x, k, **settings) for k in kinds]
+        return torch.stack([f.nan_to_num(0, 0, 0) for f in found])
+
+    return every
+
+
 def _by_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Of ``[batch, rows, heads, width]``, as a model has them."""
     heads = (t.transpose(1, 2) for t in (q, k, v))
@@ -101,6 +110,13 @@ FUNCTIONS: dict[
         lambda x: F.pad(x, (2, 1, 0, 3, 1, 1), mode="replicate"),
         [(1, 2, 3, 4, 3)],
     ),
+    "segments by lengths": (_segments(lengths=torch.tensor([3, 0, 2]), unsafe=True), [(6, 3)]),
+    "segments by offsets": (_segments(offsets=torch.tensor([1, 3, 3, 5]), initial=2), [(7, 2)]),
+    "segments of rows": (
+        _segments(lengths=torch.tensor([[2, 2, 1], [4, 1, 0]]), axis=1),
+        [torch.tensor([[0.0, 1, 2, 2, 0], [0, 0, 3, 3, -1]])],
+    ),
+    "sgn": (torch.sgn, [(5,)]),
     "softshrink": (F.softshrink, [(40,)]),
     "masked scatter": (lambda x, s: x.masked_scatter(MASK, s), [(2, 5), (7,)]),
     "weight norm": (lambda v, g: torch._weight_norm(v, g, 0), [(3, 4, 5), (3, 1, 1)]),

@@ -85,12 +85,18 @@ def _resize(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -
     return flat[:count].reshape(size)
 
 
+def _efficient_zeros(size: list[int], **options: Any) -> torch.Tensor:
+    """Zeros in memory: ``sgn`` has them for a gradient."""
+    return torch.zeros(size, **options)
+
+
 def _fma(a: torch.Tensor, b: Any, c: torch.Tensor) -> torch.Tensor:
     """As eager computes it; Dynamo makes ``fma`` of ``addcmul_``, which optimizers call."""
     return a * b + c
 
 
 _OWN = {
+    aten._efficientzerotensor.default: _efficient_zeros,
     aten._trilinear.default: _trilinear,
     aten.angle.default: _angle,
     aten.embedding_renorm.default: _embedding_renorm,

@@ -13,6 +13,7 @@ from torch_max_backend.graph.gradients import (
     elementwise,
     images,
     losses,
+    segments,
 )
 from torch_max_backend.graph.gradients.convolution import convolution_backward
 
@@ -24,6 +25,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten._embedding_bag_dense_backward.default: bags.embedding_bag_dense_backward,
     aten._embedding_bag_per_sample_weights_backward.default: bags.per_sample_weights_backward,
     aten._pdist_backward.default: distance.pdist_backward,
+    aten._segment_reduce_backward.default: segments.segment_reduce_backward,
     aten._weight_norm_interface_backward.default: elementwise.weight_norm_backward,
     aten.convolution_backward.default: convolution_backward,
     aten.masked_scatter_backward.default: elementwise.masked_scatter_backward,
