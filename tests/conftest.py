@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+# What MAX does not take is an error: a test whose graph runs in eager PyTorch would prove nothing.
+# For processes that tests start, too.
+os.environ["TORCH_MAX_BACKEND_FALLBACK"] = "error"
 
 # MAX is imported inside tests and fixtures only: every xdist worker collects every module, and
 # MAX costs each process 0.6 GB.

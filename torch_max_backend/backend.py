@@ -14,9 +14,10 @@ from torch.fx import GraphModule
 
 from torch_max_backend import environment
 from torch_max_backend.errors import MaxBackendError
+from torch_max_backend.fallback import compile_graph, falls_back, left_to_eager, start
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
-from torch_max_backend.pipeline import caching, compile_graph, start
+from torch_max_backend.pipeline import CompiledGraph, caching
 
 log = get_logger("backend")
 
@@ -47,12 +48,20 @@ class MaxBackend:
 
         Raises:
             OptionError: A mode or option is unknown.
-            UnsupportedError: Something in the graph has no MAX counterpart.
-            ConversionError: A lowering failed.
-            CompilationError: MAX could not compile the graph.
+            UnsupportedError: With ``fallback="error"``: something in the graph has no MAX
+                counterpart.
+            ConversionError: With ``fallback="error"``: a lowering failed.
+            CompilationError: With ``fallback="error"``: MAX could not compile the graph.
         """
         try:
-            return self._compile(module, example_inputs, Options.parse(mode, options))
+            parsed = Options.parse(mode, options)
+            try:
+                return self._compile(module, example_inputs, parsed)
+            except MaxBackendError as e:
+                if not falls_back(parsed):
+                    raise
+                left_to_eager(e)
+                return module
         except MaxBackendError as e:
             # Where the traceback that torch.compile shows begins.
             e.first_useful_frame = sys._getframe()
@@ -112,7 +121,7 @@ class _Compilers:
     def inference(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
-        return MaxOutputCode(compile_graph(module, _static_arguments(), self.options))
+        return MaxOutputCode(_kept(compile_graph(module, _static_arguments(), self.options)))
 
     def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
@@ -142,8 +151,8 @@ class _Compilers:
             leave_out()
             self.code.compiled = self.job.graph(self.job.functions()[0])
             return _Lazy(alone)
-        self.code.compiled = self.job.graph(forward)
-        return MaxOutputCode(job.graph(backward))
+        self.code.compiled = _kept(self.job.graph(forward))
+        return MaxOutputCode(_kept(job.graph(backward)))
 
 
 class _Lazy:
@@ -159,6 +168,15 @@ class _Lazy:
         if self._compiled is None:
             self._compiled = self._compile()
         return self._compiled(arguments)
+
+
+def _kept(compiled: CompiledGraph) -> CompiledGraph:
+    """A graph as it is; AOTAutograd's cache is told if it has no artifact, or more than one."""
+    from torch_max_backend.cache.autograd import leave_out
+
+    if not compiled.key:
+        leave_out()
+    return compiled
 
 
 def _metadata() -> Any:

@@ -34,6 +34,13 @@ def cache_enabled() -> bool:
     return _flag("CACHE", True)
 
 
+def fallback() -> str:
+    """``TORCH_MAX_BACKEND_FALLBACK``: what option ``fallback`` is unless given: "eager" (default)
+    or "error"."""
+    value = os.environ.get(_PREFIX + "FALLBACK", "").strip().lower()
+    return "error" if value == "error" else "eager"
+
+
 def cache_dir() -> Path:
     """``TORCH_MAX_BACKEND_CACHE_DIR``, or a folder of the user's cache directory."""
     given = os.environ.get(_PREFIX + "CACHE_DIR")

@@ -10,11 +10,17 @@ from collections.abc import Sequence
 
 import torch
 from torch._dynamo.exc import ShortenTraceback
+from torch.fx import Node
 
 
 class MaxBackendError(ShortenTraceback):
     """Base class. Derives from Dynamo's ``ShortenTraceback`` so that ``torch.compile`` raises it
-    as it is instead of wrapping it in ``BackendCompilerFailed``."""
+    as it is instead of wrapping it in ``BackendCompilerFailed``.
+
+    ``refused`` holds the nodes of a graph that it is about, each with what is wrong with it.
+    """
+
+    refused: tuple[tuple[Node, str], ...] = ()
 
     def __init__(self, *parts: str | None) -> None:
         super().__init__("\n".join(p for p in parts if p), first_useful_frame=None)

@@ -12,6 +12,7 @@ from torch_max_backend.errors import OptionError
 
 _MODES = ("default",)
 _BANKS = ("mojo", "mkl")
+_FALLBACKS = ("eager", "error")
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,20 @@ class Options:
         activation_memory_budget: How much of the memory for what forward keeps for backward may be
             used, from 0.0 (keep the inputs, compute the rest again) to 1.0 (keep what is not
             cheaper to compute again). ``None``: as ``torch._functorch.config`` says (1.0).
+        fallback: What becomes of operators that MAX cannot take: ``"eager"`` (eager PyTorch runs
+            them, between the parts that MAX takes) or ``"error"`` (an exception names all of
+            them). ``None``: as ``TORCH_MAX_BACKEND_FALLBACK`` says (eager unless set).
+        min_ops: Graphs, and parts of a graph that MAX does not take whole, with fewer operators
+            stay with eager PyTorch. Sizes, views and results of operators that have several do not
+            count. ``None``: 2 for graphs, 6 for parts. Without effect with ``fallback="error"``.
     """
 
     cache: bool | None = None
     bank: bool | str | None = None
     background: bool | None = None
     activation_memory_budget: float | None = None
+    fallback: str | None = None
+    min_ops: int | None = None
 
     @classmethod
     def parse(cls, mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -59,6 +68,10 @@ class Options:
             if name == "activation_memory_budget":
                 number = isinstance(value, (int, float)) and not isinstance(value, bool)
                 fits, kind = number and 0 <= value <= 1, "a number from 0 to 1"
+            elif name == "min_ops":
+                fits, kind = type(value) is int and value >= 0, "an int from 0"
+            elif name == "fallback":
+                fits, kind = value in _FALLBACKS, " or ".join(map(repr, _FALLBACKS))
             else:
                 words = _BANKS if name == "bank" else ()
                 fits = isinstance(value, bool) or value in words

@@ -67,13 +67,21 @@ def compile_graph(module: GraphModule, static: Collection[int], options: Options
         ConversionError: A lowering failed.
         CompilationError: MAX could not compile the graph.
     """
-    with _own_modes():
+    from torch_max_backend.runtime.pairs import with_pairs
+
+    with own_modes():
         job = start(module, static, options)
-        return job.graph(job.in_background(module) if options.background else job.functions()[0])
+        if not options.background:
+            return job.graph(job.functions()[0])
+
+        def real(arguments: list[Any]) -> list[Any]:
+            return list(module(*arguments))
+
+        return job.graph(job.in_background(with_pairs(real, job.trace.signature)))
 
 
 @contextmanager
-def _own_modes() -> Iterator[None]:
+def own_modes() -> Iterator[None]:
     """AOTAutograd compiles under its fake tensor mode; the graph's constants are real. MLIR's
     context belongs to a thread, and torch.compile runs in any."""
     from max._mlir_context import ensure_default_mlir_context
@@ -133,7 +141,7 @@ def start(
     """
     from torch_max_backend.cache import key
 
-    with _own_modes():
+    with own_modes():
         clock = profile.Clock()
         if environment.verbose():
             say(module.print_readable(print_output=False))
@@ -178,19 +186,13 @@ class Job:
         key = self.entry if self.caching else ""
         return CompiledGraph(function, key, self.trace.signature, self.constants, self.static)
 
-    def in_background(self, module: GraphModule) -> Function:
-        """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
+    def in_background(self, eager: Function) -> Function:
+        """The function; ``eager`` serves until it is ready, unless it can be had at once."""
         from torch_max_backend.compile.background import Background
-        from torch_max_backend.runtime.pairs import with_pairs
 
         found, origin = self._found()
         if found is not None:
             return self._executable(found, origin)
-
-        def real(arguments: list[Any]) -> list[Any]:
-            return list(module(*arguments))
-
-        eager = with_pairs(real, self.trace.signature)
 
         def compiled() -> Function:
             return self.functions()[0]
@@ -205,7 +207,7 @@ class Job:
         is given all that are missing as one module."""
         jobs = [self, *others]
         with ExitStack() as stack:
-            stack.enter_context(_own_modes())
+            stack.enter_context(own_modes())
             # A thread that comes second waits for the model of the first one.
             for place in sorted({job.place for job in jobs}):
                 stack.enter_context(memo.alone(place))

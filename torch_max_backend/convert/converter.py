@@ -223,16 +223,20 @@ class _Builder:
         except MaxBackendError as e:
             if isinstance(e, ConversionError) and "  at " in str(e):
                 raise
-            raise type(e)(str(e), f"  in {describe_call(node)}", where(node)) from e
+            told = type(e)(str(e), f"  in {describe_call(node)}", where(node))
+            told.refused = ((node, str(e)),)
+            raise told from e
         except Exception as e:
-            raise ConversionError(
+            failed = ConversionError(
                 f"The lowering of {node.target} failed: {e}",
                 f"  in {describe_call(node)}",
                 where(node),
                 "  The type hints of the lowering refused a value; fix the hint or the caller."
                 if isinstance(e, BeartypeCallHintViolation)
                 else None,
-            ) from e
+            )
+            failed.refused = ((node, f"its lowering failed: {e}"),)
+            raise failed from e
 
     # Regions
 

@@ -20,6 +20,7 @@ from torch_max_backend.convert.dtypes import max_dtype
 from torch_max_backend.convert.registry import Refusal, bind, registry
 from torch_max_backend.convert.seed import is_random
 from torch_max_backend.errors import (
+    MaxBackendError,
     UnsupportedDeviceError,
     UnsupportedDtypeError,
     UnsupportedError,
@@ -114,15 +115,7 @@ def check_supported(module: GraphModule) -> None:
         UnsupportedDeviceError: A tensor on a device that MAX does not drive.
         UnsupportedOperatorError: Operators without lowering, or refused.
     """
-    for node in every_node(module):
-        for tensor in _tensors(node.meta.get("val")):
-            try:
-                _check_tensor(tensor)
-            except (UnsupportedDtypeError, UnsupportedDeviceError) as e:
-                # An argument has no line of its own; the first operator that takes it has.
-                taker = next((u for u in node.users if u.op == "call_function"), node)
-                place = taker if node.op in ("placeholder", "get_attr") else node
-                raise type(e)(str(e), f"  in {_describe(place)}", where(place)) from None
+    _check_tensors(module)
     problems: dict[str, list[tuple[Node, Refusal]]] = {}
     for node in every_node(module):
         found = refusal(node)
@@ -136,7 +129,29 @@ def check_supported(module: GraphModule) -> None:
 
 def unsupported(problems: dict[str, list[tuple[Node, Refusal]]]) -> UnsupportedOperatorError:
     """The exception that names nodes, by operator, and why they are refused."""
-    return UnsupportedOperatorError(*_report(problems), operators=list(problems))
+    error = UnsupportedOperatorError(*_report(problems), operators=list(problems))
+    error.refused = tuple((n, r.reason) for found in problems.values() for n, r in found)
+    return error
+
+
+def _check_tensors(module: GraphModule) -> None:
+    """Raise for the first tensor that MAX has no counterpart of, and tell who has such tensors."""
+    first: MaxBackendError | None = None
+    refused: dict[Node, str] = {}
+    for node in every_node(module):
+        for tensor in _tensors(node.meta.get("val")):
+            try:
+                _check_tensor(tensor)
+            except (UnsupportedDtypeError, UnsupportedDeviceError) as e:
+                # An argument has no line of its own; the first operator that takes it has.
+                takers = [u for u in node.users if u.op == "call_function"]
+                own = node.op not in ("placeholder", "get_attr")
+                place = node if own or not takers else takers[0]
+                refused.update(dict.fromkeys([node, *takers] if own else takers, str(e)))
+                first = first or type(e)(str(e), f"  in {_describe(place)}", where(place))
+    if first is not None:
+        first.refused = tuple(refused.items())
+        raise first
 
 
 def _check_tensor(tensor: torch.Tensor) -> None:
