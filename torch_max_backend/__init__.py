@@ -17,6 +17,7 @@ from torch_max_backend.errors import (
     UnsupportedError,
     UnsupportedOperatorError,
 )
+from torch_max_backend.explanation import Explanation, explain
 from torch_max_backend.mojo_op import mojo_op
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "CompilationError",
     "ConversionError",
     "ExecutionError",
+    "Explanation",
     "IndexOutOfBoundsError",
     "LinearAlgebraError",
     "MaxBackendError",
@@ -34,6 +36,7 @@ __all__ = [
     "UnsupportedDtypeError",
     "UnsupportedError",
     "UnsupportedOperatorError",
+    "explain",
     "map_to",
     "max_backend",
     "mojo_op",

@@ -28,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_cache, _add_operators):
+    for add in (_add_cache, _add_doctor, _add_explain, _add_operators):
         add(commands)
     given = list(sys.argv[1:] if arguments is None else arguments)
-    own = 3 if given[:2] == ["cache", "warm"] else len(given)
+    own = _own(given)
     parsed = parser.parse_args(given[:own])
     parsed.rest = given[own:]  # a script's command line, which argparse would change
     try:
@@ -39,6 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     except MaxBackendError as e:
         say(f"error: {e}")
         return 1
+
+
+def _own(given: list[str]) -> int:
+    """How many words of a command line are not the command line of a script that it names."""
+    if given[:2] == ["cache", "warm"]:
+        return 3
+    if given[:1] != ["explain"]:
+        return len(given)
+    end = 1
+    while end < len(given) and given[end].startswith("-"):
+        end += 2 if given[end] in ("--format", "--out") else 1
+    return end + 1
 
 
 def _add_cache(commands: Any) -> None:
@@ -80,6 +92,71 @@ def _add_cache(commands: Any) -> None:
     )
     take.add_argument("file", metavar="FILE")
     take.set_defaults(run=_import)
+
+    show = actions.add_parser(
+        "list", help="what is in the cache", description="Lists the artifacts.", allow_abbrev=False
+    )
+    show.set_defaults(run=_list)
+
+    prune = actions.add_parser(
+        "prune",
+        help="make room",
+        description="Removes the artifacts that were not used for the longest time.",
+        allow_abbrev=False,
+    )
+    prune.add_argument(
+        "--max-mb", type=float, metavar="N", help="megabytes that may stay (default: 8590)"
+    )
+    prune.add_argument(
+        "--misfits", action="store_true", help="first those for other machines or versions"
+    )
+    prune.set_defaults(run=_prune)
+
+    verify = actions.add_parser(
+        "verify",
+        help="check every artifact",
+        description="Compares checksums, removes what is damaged. Ends with 1 if something was.",
+        allow_abbrev=False,
+    )
+    verify.set_defaults(run=_verify)
+
+    clear = actions.add_parser(
+        "clear",
+        help="remove everything",
+        description="Removes all artifacts and precompiled kernels.",
+        allow_abbrev=False,
+    )
+    clear.set_defaults(run=_clear)
+
+
+def _add_doctor(commands: Any) -> None:
+    """The command ``doctor``."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="whether everything works here, and what to do if not",
+        description="Looks at versions, settings, devices and the cache, compiles and runs a small "
+        "model on each device. Ends with 1 if something is wrong.",
+        allow_abbrev=False,
+    )
+    doctor.add_argument("--no-compile", action="store_true", help="leave out the model")
+    doctor.set_defaults(run=_doctor)
+
+
+def _add_explain(commands: Any) -> None:
+    """The command ``explain``."""
+    explain = commands.add_parser(
+        "explain",
+        help="what would become of the models that a script compiles",
+        description="Runs SCRIPT as Python does. What it compiles with this backend is not "
+        "compiled: it runs in eager PyTorch, and the report says which operators MAX would take.",
+        allow_abbrev=False,
+    )
+    formats = ("text", "markdown", "json", "svg")
+    explain.add_argument("--format", choices=formats, default="text")
+    explain.add_argument("--out", metavar="FILE", help="write the report there, not on stdout")
+    explain.add_argument("script", metavar="SCRIPT")
+    explain.add_argument("arguments", metavar="ARGS", nargs="*")
+    explain.set_defaults(run=_explain)
 
 
 def _add_operators(commands: Any) -> None:
@@ -144,6 +221,82 @@ def _import(parsed: argparse.Namespace) -> int:
         summary(done.skipped),
     )
     return 0
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    import time
+
+    from torch_max_backend.cache.store import usable_folder
+    from torch_max_backend.cache.upkeep import entries
+
+    found = entries()
+    for entry in found:
+        about = entry.problem or entry.versions
+        if entry.misfit:
+            about += f" (another {', '.join(entry.misfit)})"
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+        size = f"{entry.size / 1e6:8.2f} MB"
+        _tell(f"{entry.path.stem[:16]}  {size}  {used}  {_count(entry.graphs, 'graph')}  {about}")
+    total = sum(e.size for e in found) / 1e6
+    _tell(f"{_count(len(found), 'artifact')}, {total:.1f} MB, in {usable_folder()}")
+    return 0
+
+
+def _prune(parsed: argparse.Namespace) -> int:
+    from torch_max_backend.cache import store, upkeep
+
+    most = store.MAX_BYTES if parsed.max_mb is None else int(parsed.max_mb * 1e6)
+    removed = upkeep.prune(most, misfits=parsed.misfits)
+    _tell(
+        f"{_count(len(removed), 'artifact')} removed, {sum(e.size for e in removed) / 1e6:.1f} MB"
+    )
+    return 0
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    from torch_max_backend.cache import upkeep
+
+    bad = list(upkeep.verify())
+    for entry in bad:
+        _tell(f"{entry.path.name} removed: {entry.problem}")
+    _tell(f"{_count(len(bad), 'damaged artifact')}")
+    return int(bool(bad))
+
+
+def _clear(parsed: argparse.Namespace) -> int:
+    from torch_max_backend.cache.upkeep import clear
+
+    count, size = clear()
+    _tell(f"{_count(count, 'file')} removed, {size / 1e6:.1f} MB")
+    return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from torch_max_backend.doctor import main
+
+    return main(compile=not parsed.no_compile)
+
+
+def _explain(parsed: argparse.Namespace) -> Any:
+    from torch_max_backend.cache.warm import run_script
+    from torch_max_backend.explanation import explained
+
+    try:
+        with open(parsed.script, "rb"):
+            pass  # an error of this command, not one of the script
+    except OSError as e:
+        say(f"error: the script cannot be read: {e}")
+        return 2
+    with explained() as found:
+        status = run_script(parsed.script, parsed.rest)
+    report = getattr(found, parsed.format)()
+    if parsed.out:
+        with open(parsed.out, "w") as file:
+            file.write(report if report.endswith("\n") else report + "\n")
+    else:
+        sys.stdout.flush()
+        _tell(report.rstrip("\n"))
+    return status
 
 
 def _tell(*lines: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
@@ -70,41 +70,68 @@ class MaxBackend:
     def _compile(
         self, module: GraphModule, example_inputs: Sequence[Any], options: Options
     ) -> Callable[..., Any]:
-        from max._mlir_context import ensure_default_mlir_context
-        from torch._functorch import config
-
-        # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
-        with ensure_default_mlir_context():
-            import torch_max_backend.ops  # noqa: F401  registers the lowerings
-        from torch_max_backend.cache.autograd import autograd_cache
-        from torch_max_backend.graph.decompositions import decomposition_table
-        from torch_max_backend.graph.partition import partition
-        from torch_max_backend.graph.whole import whole
-
-        compilers = _Compilers(options)
-        compiler = aot_autograd(
-            fw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.forward),
-            bw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.backward),
-            inference_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.inference),
-            partition_fn=partition,
-            decompositions=decomposition_table(),
-            keep_inference_input_mutations=True,
-        )
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
-        settings = config.patch(
-            # Tokens of operators with effects are made in the graph, not arguments of it.
-            unlift_effect_tokens=True,
-            # Otherwise the backward compiler is called when the backward pass first is.
-            force_non_lazy_backward_lowering=True,
-            activation_memory_budget=(
-                config.activation_memory_budget
-                if options.activation_memory_budget is None
-                else options.activation_memory_budget
-            ),
-        )
-        with autograd_cache(reuse, options), settings, whole():
-            return compiler(module, example_inputs)
+        return trace(module, example_inputs, options, _Compilers(options), reuse)
+
+
+class Compilers(Protocol):
+    """What AOTAutograd calls with the functional ATen graphs of one Dynamo graph. Each returns what
+    is called with one list of arguments."""
+
+    def inference(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any: ...
+    def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any: ...
+    def backward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any: ...
+
+
+def trace(
+    module: GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    compilers: Compilers,
+    reuse: bool,
+) -> Callable[..., Any]:
+    """Trace a Dynamo graph as this backend does, and have its ATen graphs compiled.
+
+    Args:
+        module: The graph.
+        example_inputs: Its example arguments.
+        options: The user's options.
+        compilers: Are given the graphs.
+        reuse: Whether AOTAutograd's cache may answer instead.
+    """
+    from max._mlir_context import ensure_default_mlir_context
+    from torch._functorch import config
+
+    # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
+    with ensure_default_mlir_context():
+        import torch_max_backend.ops  # noqa: F401  registers the lowerings
+    from torch_max_backend.cache.autograd import autograd_cache
+    from torch_max_backend.graph.decompositions import decomposition_table
+    from torch_max_backend.graph.partition import partition
+    from torch_max_backend.graph.whole import whole
+
+    compiler = aot_autograd(
+        fw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.forward),
+        bw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.backward),
+        inference_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.inference),
+        partition_fn=partition,
+        decompositions=decomposition_table(),
+        keep_inference_input_mutations=True,
+    )
+    settings = config.patch(
+        # Tokens of operators with effects are made in the graph, not arguments of it.
+        unlift_effect_tokens=True,
+        # Otherwise the backward compiler is called when the backward pass first is.
+        force_non_lazy_backward_lowering=True,
+        activation_memory_budget=(
+            config.activation_memory_budget
+            if options.activation_memory_budget is None
+            else options.activation_memory_budget
+        ),
+    )
+    with autograd_cache(reuse, options), settings, whole():
+        return compiler(module, example_inputs)
 
 
 class _Compilers:
@@ -121,15 +148,15 @@ class _Compilers:
     def inference(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
-        return MaxOutputCode(_kept(compile_graph(module, _static_arguments(), self.options)))
+        return MaxOutputCode(_kept(compile_graph(module, static_arguments(), self.options)))
 
     def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
-        _allow_second_backward()
+        allow_second_backward()
         if self.options.background:
             return self.inference(module, example_inputs)
-        self.job = start(module, _static_arguments(), self.options, _returned())
+        self.job = start(module, static_arguments(), self.options, returned())
         alone = _Lazy(lambda: self.job.functions()[0])
         self.code = MaxOutputCode(self.job.graph(alone))
         return self.code
@@ -185,7 +212,7 @@ def _metadata() -> Any:
     return None if context is None else context.fw_metadata
 
 
-def _allow_second_backward() -> None:
+def allow_second_backward() -> None:
     """Tell AOTAutograd that backward overwrites nothing that forward saved. It would refuse
     ``retain_graph=True``, as if inductor had made the graphs."""
     metadata = _metadata()
@@ -193,13 +220,13 @@ def _allow_second_backward() -> None:
         metadata.bw_donated_idxs = []
 
 
-def _static_arguments() -> Collection[int]:
+def static_arguments() -> Collection[int]:
     """Positions of parameters and buffers among a graph's arguments, as AOTAutograd found them."""
     metadata = _metadata()
     return frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset()
 
 
-def _returned() -> int | None:
+def returned() -> int | None:
     """How many results of a forward graph are not only for its backward graph."""
     metadata = _metadata()
     return None if metadata is None else metadata.num_forward

@@ -54,3 +54,9 @@ def compile_jobs() -> int | None:
     """``TORCH_MAX_BACKEND_COMPILE_JOBS``: how many processes may compile at once, if given."""
     value = os.environ.get(_PREFIX + "COMPILE_JOBS")
     return max(1, int(value)) if value and value.isdigit() else None
+
+
+def names() -> frozenset[str]:
+    """The variables that this package reads."""
+    flags = ("VERBOSE", "PROFILE", "BEARTYPE", "CACHE", "CACHE_DIR", "FALLBACK", "COMPILE_JOBS")
+    return frozenset(_PREFIX + name for name in flags)

@@ -27,7 +27,6 @@ from torch_max_backend.errors import (
     MaxBackendError,
 )
 from torch_max_backend.graph.nested import body, every_node
-from torch_max_backend.graph.split import split, work
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, Function, Job, own_modes
@@ -96,6 +95,7 @@ class Plan:
         whole: What calls the parts and runs the rest, or ``None`` if nothing is in parts.
         reasons: Why torch runs a node, by its name.
         merged: Names of nodes that MAX would have taken, had there been more of them.
+        failure: Why torch runs all of the graph, if something failed.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Plan:
         self.whole: GraphModule | None = None
         self.reasons: dict[str, str] = {}
         self.merged: list[str] = []
+        self.failure = ""
         with own_modes():
             try:
                 self.module = inlined(self.module)
@@ -144,6 +145,8 @@ class Plan:
                 return
 
     def _cut_once(self) -> None:
+        from torch_max_backend.graph.split import split, work
+
         least = self._options.min_ops
         self.pieces, self.whole, self.merged = [], None, []
         if not self.reasons:
@@ -171,6 +174,7 @@ class Plan:
     def _give_up(self, error: MaxBackendError) -> None:
         """Leave everything to torch."""
         self.pieces, self.whole = [], None
+        self.failure = str(error)
         left_to_eager(error)
 
     # What the pipeline asks of a job
@@ -230,6 +234,8 @@ class Plan:
 
     def _count(self) -> None:
         """Tell torch's counters, and once of each operator whoever reads the log."""
+        from torch_max_backend.graph.split import work
+
         known = counters[COUNTERS]
         known["graphs"] += 1
         known["parts"] += len(self.pieces)

@@ -40,7 +40,7 @@ _GROUPS = {
 
 def _programs(entry: Entry, full: bool) -> Iterator[Program]:
     """The samples of a row. ``full``: each dtype, each sample. Otherwise one in float32 (or the
-    row's first dtype), static and dynamic by turns, and every fifth row one of its other dtypes."""
+    row's first dtype), static and dynamic by turns, and every tenth row one of its other dtypes."""
     from tests.conformance.samples import OPS, programs
 
     main, *others = [d for d in entry.dtypes if d in OPS[entry.name].dtypes]
@@ -52,7 +52,7 @@ def _programs(entry: Entry, full: bool) -> Iterator[Program]:
         chosen = others
     else:
         yield dynamic[0] if dynamic and turn % 2 else static[-1]
-        chosen = others[turn % len(others) :][:1] if others and turn % 5 == 0 else []
+        chosen = others[turn % len(others) :][:1] if others and turn % 10 == 0 else []
     for i, dtype in enumerate(chosen, start=turn):
         yield from programs(entry.name, dtype, limit=1, dynamic=i % 2 == 1)
 

@@ -19,8 +19,13 @@ def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=compile_group(f"model {name}", weight=100))
-        for name in ("llama", "vit", "resnet18", "convnext_atto")
+        pytest.param(name, marks=[compile_group(f"model {name}", weight=100), *marks])
+        for name, marks in {
+            "llama": (),
+            "vit": [pytest.mark.thorough],
+            "resnet18": (),
+            "convnext_atto": [pytest.mark.thorough],
+        }.items()
     ],
 )
 def test_model_agrees_with_eager(name: str) -> None:

@@ -110,6 +110,33 @@ def get(key: str) -> Entry | None:
     return Entry(artifact, graphs)
 
 
+def has(key: str) -> bool:
+    """Whether something is stored under a key; nothing of it is checked."""
+    path = _path(key)
+    return path is not None and path.exists()
+
+
+def why_missing(components: Mapping[str, str]) -> str:
+    """Why a key that is made of these components is not stored: what differs in the entry that is
+    most like it."""
+    folder = private_dir("artifacts")
+    if folder is None:
+        return "the cache directory cannot be used"
+    best: list[str] | None = None
+    for path in folder.glob(f"*{SUFFIX}"):
+        try:
+            with open(path, "rb") as file:
+                known = json.loads(file.readline(1 << 20))["components"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if known.get("graph") == components["graph"]:
+            other = [name for name, value in components.items() if known.get(name) != value]
+            best = other if best is None or len(other) < len(best) else best
+    if best is None:
+        return "no artifact of this graph"
+    return f"its artifact is of another {' and '.join(best)}" if best else "it is gone"
+
+
 def put(
     key: str, artifact: bytes, components: Mapping[str, str], graphs: Sequence[str] = ()
 ) -> None:

@@ -115,7 +115,7 @@ def warm_script(script: str, arguments: Sequence[str] = ()) -> tuple[Warmed, Any
         with open(script, "rb"):
             pass  # an error of this command, not one of the script
     with _watch() as watch:
-        status = _run(script, arguments)
+        status = run_script(script, arguments)
         return watch.result(), status
 
 
@@ -127,7 +127,8 @@ def _is_compiled(function: Callable[..., Any]) -> bool:
     return hasattr(function, "_torchdynamo_orig_callable")
 
 
-def _run(script: str, arguments: Sequence[str]) -> Any:
+def run_script(script: str, arguments: Sequence[str]) -> Any:
+    """Run a script as Python does; the argument for ``sys.exit`` with which it would have ended."""
     sys.argv = [script, *arguments]
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(script))
