@@ -50,6 +50,12 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "torch_max_backend"
 
 
+def dump_dir() -> Path | None:
+    """``TORCH_MAX_BACKEND_DUMP``: the folder in which each compile leaves its files, if given."""
+    value = os.environ.get(_PREFIX + "DUMP")
+    return Path(value).expanduser() if value else None
+
+
 def compile_jobs() -> int | None:
     """``TORCH_MAX_BACKEND_COMPILE_JOBS``: how many processes may compile at once, if given."""
     value = os.environ.get(_PREFIX + "COMPILE_JOBS")
@@ -58,5 +64,14 @@ def compile_jobs() -> int | None:
 
 def names() -> frozenset[str]:
     """The variables that this package reads."""
-    flags = ("VERBOSE", "PROFILE", "BEARTYPE", "CACHE", "CACHE_DIR", "FALLBACK", "COMPILE_JOBS")
+    flags = (
+        "VERBOSE",
+        "PROFILE",
+        "BEARTYPE",
+        "CACHE",
+        "CACHE_DIR",
+        "FALLBACK",
+        "COMPILE_JOBS",
+        "DUMP",
+    )
     return frozenset(_PREFIX + name for name in flags)

@@ -112,7 +112,7 @@ class Plan:
         self._static = static
         self._options = options
         self._exact = exact
-        self.module = _copied(module)
+        self.module = copied(module)
         self.pieces: list[Piece] = []
         self.whole: GraphModule | None = None
         self.reasons: dict[str, str] = {}
@@ -135,7 +135,7 @@ class Plan:
         while True:
             self._cut_once()
             for piece in self.pieces:
-                module = _copied(piece.module)
+                module = copied(piece.module)
                 try:
                     piece.job = start_job(module, piece.static, self._options, piece.exact)
                 except MaxBackendError as e:
@@ -308,7 +308,7 @@ def _eager(module: GraphModule) -> Function:
     return make_boxed_func(run)
 
 
-def _copied(module: GraphModule) -> GraphModule:
+def copied(module: GraphModule) -> GraphModule:
     """The graph once more, with nodes of the same names; the tensors are the same."""
     made = GraphModule(module, copy.deepcopy(module.graph))
     made.meta = dict(module.meta)

@@ -256,6 +256,8 @@ def _made(jobs: Sequence[Job]) -> list[Model]:
     )
     from torch_max_backend.compile.session import compile_place
     from torch_max_backend.compile.worker import compile_elsewhere
+    from torch_max_backend.debug.dump import folder as dump_folder
+    from torch_max_backend.debug.dump import keep
 
     background, clock = bool(jobs[0].options.background), jobs[0].clock
     traces = [job.trace for job in jobs]
@@ -277,6 +279,9 @@ def _made(jobs: Sequence[Job]) -> list[Model]:
             return _made(jobs)
         raise
     clock.lap("compile")
+    into = dump_folder()
+    if into is not None:
+        keep(jobs, module, serialized(compiled) if here else artifact, into)
     models = load_models(compiled) if here else load_serialized(artifact)
     clock.lap("load")
     if jobs[0].caching:

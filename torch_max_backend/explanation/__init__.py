@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from torch_max_backend import backend
 from torch_max_backend.explanation.report import Break, Explanation, GraphReport, graph_report
+from torch_max_backend.fallback import Plan
 from torch_max_backend.options import Options
 
 __all__ = ["Break", "Explanation", "GraphReport", "explain", "explained"]
@@ -23,6 +24,7 @@ def explain(
     *args: Any,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
+    plans: list[tuple[str, Plan]] | None = None,
     **kwargs: Any,
 ) -> Explanation:
     """Call a function or module once in eager PyTorch and tell what the backend would make of it.
@@ -36,6 +38,7 @@ def explain(
         *args: Its arguments.
         options: As for ``torch.compile(..., backend="max", options=...)``.
         dynamic: As for ``torch.compile``.
+        plans: Is given the kind and the plan of each graph.
         **kwargs: Its keyword arguments.
 
     Raises:
@@ -47,7 +50,7 @@ def explain(
         plain = getattr(function, "_torchdynamo_orig_callable", function)
     torch._dynamo.reset()
     try:
-        with explained() as found:
+        with explained(plans) as found:
             compiled = torch.compile(
                 plain, backend=backend.max_backend, options=dict(options or {}), dynamic=dynamic
             )
@@ -62,8 +65,12 @@ def explain(
 
 
 @contextmanager
-def explained() -> Iterator[Explanation]:
-    """In the body, what the backend is asked to compile is explained and runs in eager PyTorch."""
+def explained(plans: list[tuple[str, Plan]] | None = None) -> Iterator[Explanation]:
+    """In the body, what the backend is asked to compile is explained and runs in eager PyTorch.
+
+    Args:
+        plans: Is given the kind and the plan of each graph.
+    """
     found = Explanation()
     compile = backend.MaxBackend._compile
 
@@ -73,7 +80,9 @@ def explained() -> Iterator[Explanation]:
         example_inputs: Sequence[Any],
         options: Options,
     ) -> Callable[..., Any]:
-        return backend.trace(module, example_inputs, options, _Collector(found, options), False)
+        return backend.trace(
+            module, example_inputs, options, _Collector(found, options, plans), False
+        )
 
     known = len(output_graph.graph_break_reasons)
     backend.MaxBackend._compile = collected  # type: ignore[method-assign]
@@ -90,9 +99,12 @@ def explained() -> Iterator[Explanation]:
 class _Collector:
     """Takes graphs as a compiler does, and has them run by torch."""
 
-    def __init__(self, found: Explanation, options: Options) -> None:
+    def __init__(
+        self, found: Explanation, options: Options, plans: list[tuple[str, Plan]] | None
+    ) -> None:
         self.found = found
         self.options = options
+        self.plans = [] if plans is None else plans
 
     def inference(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
         return self._take("inference", module, backend.static_arguments(), None)
@@ -107,13 +119,13 @@ class _Collector:
     def _take(
         self, kind: str, module: GraphModule, static: Collection[int], exact: int | None
     ) -> Any:
-        from torch_max_backend.fallback import Plan
-
-        plan = Plan(module, static, self.options, exact)
-        self.found.graphs.append(graph_report(kind, plan, exact))
         from torch_max_backend.cache.autograd import MaxOutputCode
         from torch_max_backend.graph.signature import Signature
         from torch_max_backend.pipeline import CompiledGraph
+
+        plan = Plan(module, static, self.options, exact)
+        self.plans.append((kind, plan))
+        self.found.graphs.append(graph_report(kind, plan, exact))
 
         return MaxOutputCode(
             CompiledGraph(make_boxed_func(module.forward), "", Signature(0), {}, static)
