@@ -89,7 +89,7 @@ def test_skill_has_frontmatter(folder: str) -> None:
 def test_readme_lists_every_environment_variable() -> None:
     mentioned = set(re.findall(r"^\| `(TORCH_MAX_BACKEND_\w+)`", DOCUMENTS[0].read_text(), re.M))
     known = set(re.findall(r"``(TORCH_MAX_BACKEND_\w+)``", inspect.getsource(environment)))
-    assert mentioned == known
+    assert mentioned == known == environment.names()
 
 
 def test_readme_lists_every_exception() -> None:
@@ -115,6 +115,11 @@ def test_readme_operator_example_runs() -> None:
     import torch
 
     registry.remove(torch.ops.demo.quick_gelu.default)
+
+
+def test_readme_explain_example_runs() -> None:
+    (example,) = [b for b in _blocks(DOCUMENTS[0], "python") if "explain(" in b]
+    exec(compile(example, "readme.py", "exec"), {"__name__": "readme"})
 
 
 @compile_group("readme")

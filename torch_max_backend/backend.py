@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
+import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._guards import TracingContext
@@ -55,6 +57,9 @@ class MaxBackend:
         """
         try:
             parsed = Options.parse(mode, options)
+            if torch._functorch.config.bypass_autograd_cache_key:
+                # For torch's save_compiled_function: one artifact, which the cache hands over.
+                parsed = replace(parsed, cache=True, fallback="error", background=False)
             try:
                 return self._compile(module, example_inputs, parsed)
             except MaxBackendError as e:

@@ -307,13 +307,15 @@ def load_graph(
     signature: Signature,
     constants: Mapping[str, torch.Tensor],
     static: Collection[int],
+    given: store.Entry | None = None,
 ) -> Function | None:
-    """Load a stored graph without its FX graph; ``None`` if the store no longer has it."""
+    """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
+    artifact is ``given``."""
     clock, place = profile.Clock(), _place(entry, True)
     with _disable_current_modes(), memo.alone(place):
         clock.restart()
         shared = memo.get(place)
-        models = _load(entry)
+        models = _load(entry, given)
         if models is None:
             return None
         clock.lap("load")
@@ -349,7 +351,7 @@ def executable(
     return function if record is None else profile.timed(record, function)
 
 
-def _load(entry: str) -> dict[str, Model] | None:
+def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | None:
     """The model of a key, by its place: the one that is loaded, or that of the stored artifact and
     behind it the artifact's others."""
     from torch_max_backend.compile.module import load_serialized
@@ -358,7 +360,7 @@ def _load(entry: str) -> dict[str, Model] | None:
     model = memo.get(place)
     if model is not None:
         return {place: model}
-    stored = store.get(entry)
+    stored = given or store.get(entry)
     if stored is None:
         return None
     try:

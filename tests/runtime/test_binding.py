@@ -203,6 +203,32 @@ def test_outputs_that_share_memory_are_separated() -> None:
         assert len(pointers) == 5
 
 
+def test_outputs_for_backward_alone_may_share_memory() -> None:
+    shared = fresh(2, 3)
+    run = executable(
+        # Shown; for backward: shared with that, with each other, views of arguments.
+        lambda buffers: [shared, shared, *[fresh(2, 3)] * 2, buffers[0], buffers[1], buffers[0]],
+        inputs=[("tensor", 0), ("tensor", 1)],
+        outputs=[("value", i) for i in range(7)],
+        internal=[1, 2, 3, 4, 5, 6],
+        views=[(4, 0), (5, 1)],
+    )
+    x, weight = torch.ones(4, 3)[1:3], torch.nn.Parameter(torch.ones(2, 3))
+    for _ in range(3):
+        with torch.no_grad():
+            results = run([x, weight])
+        shown, of_shown, one, other, view, of_weight, copied = results
+        assert shown.data_ptr() != of_shown.data_ptr()
+        assert one.data_ptr() == other.data_ptr()
+        assert view.data_ptr() == x.data_ptr()
+        assert of_weight.data_ptr() == weight.data_ptr()
+        assert copied.data_ptr() != x.data_ptr(), "torch does not take it for a view"
+        version = view._version
+        x.add_(1)
+        assert view._version == version + 1, "backward would not notice the write"
+        torch.testing.assert_close(view, x)
+
+
 def test_a_first_call_with_empty_tensors_settles_nothing() -> None:
     run = executable(lambda buffers: [buffers[0]], inputs=[("tensor", 0)], outputs=[("value", 0)])
     run([torch.empty(0, 3)])

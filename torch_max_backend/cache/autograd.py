@@ -16,13 +16,14 @@ import torch
 from torch._functorch._aot_autograd.autograd_cache import FXGraphCacheMiss
 from torch._inductor.output_code import OutputCode
 
-from torch_max_backend.cache import autograd_key
+from torch_max_backend.cache import autograd_key, store
 from torch_max_backend.cache.key import (
     environment_components,
     function_digest,
     runtime_digest,
 )
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.errors import CacheError
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, load_graph
 
@@ -33,9 +34,11 @@ class MaxOutputCode(OutputCode):
 
     Attributes:
         compiled: Everything but the loaded model once serialized.
+        carried: The artifact itself, once serialized ahead of time.
     """
 
     compiled: CompiledGraph
+    carried: Carried | None = None
 
     def __post_init__(self) -> None:
         # An attribute of the instance: AOTAutograd's wrappers copy __dict__ to learn of it.
@@ -49,14 +52,24 @@ class MaxOutputCode(OutputCode):
         self.compiled = CompiledGraph(
             _not_loaded, kept.key, kept.signature, dict(kept.constants), tuple(kept.static)
         )
+        if ahead_of_time():
+            self.carried = Carried.of(kept.key)
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
         """Load the artifact after a hit.
 
         Raises:
             FXGraphCacheMiss: Our store no longer has it; AOTAutograd then traces again.
+            CacheError: It was saved ahead of time, and is damaged or not for this machine.
         """
         kept = self.compiled
+        if self.carried is not None:
+            self.carried.check(kept.key)
+            stored = store.Entry(self.carried.artifact, self.carried.graphs)
+            function = load_graph(kept.key, kept.signature, kept.constants, kept.static, stored)
+            assert function is not None
+            self.compiled = replace(kept, function=function)
+            return
         function = load_graph(kept.key, kept.signature, kept.constants, kept.static)
         if function is None:
             raise FXGraphCacheMiss(f"artifact {kept.key} is gone")
@@ -64,6 +77,68 @@ class MaxOutputCode(OutputCode):
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Nothing to do: no graph of ours holds Triton kernels."""
+
+
+@dataclass
+class Carried:
+    """An artifact that travels with a function that torch saves (``aot_compile``).
+
+    Attributes:
+        artifact: The compiled module, native code.
+        sha256: Its checksum.
+        graphs: The keys of its graphs, in order.
+        components: What the key of this graph is made of.
+    """
+
+    artifact: bytes
+    sha256: str
+    graphs: tuple[str, ...]
+    components: dict[str, str]
+
+    @classmethod
+    def of(cls, key: str) -> Carried:
+        """The stored artifact of a key.
+
+        Raises:
+            CacheError: It could not be stored, so it cannot be saved either.
+        """
+        stored, parts = store.get(key), store.components(key)
+        if stored is None or parts is None:
+            raise CacheError(
+                "What is compiled ahead of time passes through the cache, which has no artifact "
+                f"{key}.",
+                "Run: python -m torch_max_backend doctor",
+            )
+        digest = hashlib.sha256(stored.artifact).hexdigest()
+        return cls(stored.artifact, digest, stored.graphs, parts)
+
+    def check(self, key: str) -> None:
+        """Raise if the artifact is damaged, or was made for another machine or other versions.
+
+        Raises:
+            CacheError: It is.
+        """
+        if hashlib.sha256(self.artifact).hexdigest() != self.sha256 or key not in self.graphs:
+            raise CacheError("The saved function is damaged: save it again.")
+        mine = environment_components()
+        other = [
+            f"{name} {self.components.get(name)} instead of {value}"
+            if name in ("torch", "max", "mojo")
+            else f"another {name}"
+            for name, value in mine.items()
+            if self.components.get(name) != value
+        ]
+        if other:
+            raise CacheError(
+                f"The saved function is not for this machine and installation: {', '.join(other)}.",
+                "Compile it here, with aot_compile.",
+            )
+
+
+def ahead_of_time() -> bool:
+    """Whether torch compiles for ``save_compiled_function`` now."""
+    config = torch._functorch.config
+    return bool(config.bypass_autograd_cache_key and config.bundled_autograd_cache)
 
 
 def _not_loaded(arguments: list[Any]) -> list[Any]:
@@ -85,7 +160,11 @@ def tag(options: Options) -> str:
 
 @contextmanager
 def autograd_cache(enabled: bool, options: Options) -> Iterator[None]:
-    """In the body, AOTAutograd caches what is compiled under keys of our own, or nothing."""
+    """In the body, AOTAutograd caches what is compiled under keys of our own, or nothing; ahead of
+    time it does what torch asks for."""
+    if ahead_of_time():
+        yield
+        return
     autograd_key.install()
     config = torch._functorch.config
     wanted = enabled and config.enable_autograd_cache

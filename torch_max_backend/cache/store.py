@@ -110,6 +110,18 @@ def get(key: str) -> Entry | None:
     return Entry(artifact, graphs)
 
 
+def components(key: str) -> dict[str, str] | None:
+    """What a stored key is made of, or ``None``."""
+    path = _path(key)
+    try:
+        if path is not None:
+            with open(path, "rb") as file:
+                return dict(json.loads(file.readline(1 << 20))["components"])
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        log.info("No components of %s: %s", key, e)
+    return None
+
+
 def has(key: str) -> bool:
     """Whether something is stored under a key; nothing of it is checked."""
     path = _path(key)

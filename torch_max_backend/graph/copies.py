@@ -16,9 +16,10 @@ aten = torch.ops.aten
 
 _VIEWS = frozenset(
     {
-        aten.alias.default, aten.diagonal.default, aten.expand.default, aten.permute.default,
-        aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default,
-        aten.transpose.int, aten.unfold.default, aten.unsqueeze.default, aten.view.default,
+        aten.alias.default, aten.detach.default, aten.diagonal.default, aten.expand.default,
+        aten.permute.default, aten.select.int, aten.slice.Tensor, aten.squeeze.dim,
+        aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unfold.default,
+        aten.unsqueeze.default, aten.view.default,
     }
 )  # fmt: skip
 
@@ -33,7 +34,7 @@ def gather_copies(module: GraphModule) -> None:
         if node.target is not aten.clone.default or not isinstance(node.args[0], Node):
             continue
         view = node.args[0]
-        root = _memory(view)
+        root = memory_of(view)
         if root is view or not _is_slow(view.meta["val"], node.meta["val"], root.meta["val"]):
             continue
         value = view.meta["val"]
@@ -48,7 +49,7 @@ def gather_copies(module: GraphModule) -> None:
         module.graph.eliminate_dead_code()
 
 
-def _memory(node: Node) -> Node:
+def memory_of(node: Node) -> Node:
     """The node whose memory a chain of views shows."""
     while node.target in _VIEWS and isinstance(node.args[0], Node):
         node = node.args[0]

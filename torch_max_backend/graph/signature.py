@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 
 from torch_max_backend.errors import UnsupportedError, UnsupportedOperatorError
 from torch_max_backend.graph.arguments import scalar_uses, sizes
+from torch_max_backend.graph.copies import memory_of
 from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.memory_order import (
     layout_of,
@@ -100,6 +101,9 @@ class Signature:
         layouts: Layout of each model output (those that are copied back included).
         copy_back: ``(argument, model output)`` of mutated arguments that MAX cannot write in place.
         maybe_aliased: Model outputs that MAX may return as memory of an input or another output.
+        internal: Model outputs that only the backward graph takes: they may share memory.
+        views: ``(model output, argument)`` of those that are views of an argument in torch's eyes,
+            which keeps an eye on writes to it.
         data_symbols: For each canonical symbol that depends on data, ``(model output, dim)`` that
             holds it, the dim as the model returns it.
         checks: ``(run-time expression, message)`` of what has to hold after a run.
@@ -116,6 +120,8 @@ class Signature:
     layouts: list[Layout] = field(default_factory=list)
     copy_back: list[tuple[int, int]] = field(default_factory=list)
     maybe_aliased: list[int] = field(default_factory=list)
+    internal: list[int] = field(default_factory=list)
+    views: list[tuple[int, int]] = field(default_factory=list)
     bank: str = ""
     data_symbols: dict[str, tuple[int, int]] = field(default_factory=dict)
     checks: list[tuple[str, str]] = field(default_factory=list)
@@ -236,6 +242,15 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
             signature.copy_back.append((position[node], model_output(result)))
     _bind_data_symbols(graph, output, symbols, signature, results, model_output)
     signature.maybe_aliased = _maybe_aliased(results)
+    if exact is not None:
+        shown = {o.index for o in signature.outputs[:exact] if o.kind == "value"}
+        shown |= {k for _, k in signature.copy_back}
+        shown |= {k for k, _ in signature.data_symbols.values()}
+        signature.internal = [k for k in range(len(results)) if k not in shown]
+        for k in signature.internal:
+            root = memory_of(results[k])
+            if root in position and root not in mutations:
+                signature.views.append((k, position[root]))
 
     _add_shape_inputs(module, symbols, signature)
     return Trace(module, signature, symbols, placeholders, stored, results, stores, embedded)

@@ -98,6 +98,8 @@ class Executable:
         # MAX folds `x + 0` and merges equal nodes: any output may share memory, until a call whose
         # tensors all have elements shows which ones do.
         self._suspects: Sequence[int] = range(len(signature.layouts))
+        self._internal = frozenset(signature.internal)
+        self._views = dict(signature.views)
         self._settled = False
         self._only_values = all(
             kind == "value" and index == i for i, (kind, index) in enumerate(self._plan)
@@ -116,7 +118,7 @@ class Executable:
         except Exception as e:
             raise _execution_error(e, self._signature, arguments) from e
         if self._suspects:
-            self._separate(results, buffers)
+            self._separate(results, buffers, arguments)
         symbols += [results[k].shape[dim] for k, dim in self._data_sources]
         if self._rebuilds:
             results = [
@@ -156,24 +158,53 @@ class Executable:
             if not holds:
                 raise RuntimeError(message)
 
-    def _separate(self, results: list[torch.Tensor], buffers: list[Buffer]) -> None:
-        """Give results that share memory with an input or another result memory of their own."""
+    def _separate(
+        self, results: list[torch.Tensor], buffers: list[Buffer], arguments: list[Any]
+    ) -> None:
+        """Give results that share memory with an input or another result memory of their own.
+
+        Those that only the backward graph takes may share with each other, and be views of
+        arguments: a copy costs more than its bytes, for it wakes up torch's threads, which then
+        keep the cores from MAX's.
+        """
         suspects = set(self._suspects)
         inputs = zip(buffers, self._signature.inputs, strict=True)
-        others = [_memory(b) for b, item in inputs if item.kind != "carrier"]
-        others += [_extent(r) for i, r in enumerate(results) if i not in suspects]
-        taken = _Extents(others)
+        given = [_memory(b) for b, item in inputs if item.kind != "carrier"]
+        extents = [_extent(r) for r in results]
+        kept = [e for i, e in enumerate(extents) if i not in suspects or i in self._internal]
+        taken = _Extents([*given, *kept])
         sharing = []
         for i in self._suspects:
-            extent = _extent(results[i])
-            if taken.overlap(extent):
+            if i in self._internal:
+                continue
+            if taken.overlap(extents[i]):
                 sharing.append(i)
                 results[i] = results[i].clone()
-                extent = _extent(results[i])
-            taken.add(extent)
+                extents[i] = _extent(results[i])
+            taken.add(extents[i])
+        if self._internal:
+            shown = [e for i, e in enumerate(extents) if i not in self._internal]
+            public = _Extents([*given, *shown])
+            for i in self._suspects:
+                if i in self._internal and public.overlap(extents[i]):
+                    sharing.append(i)
+                    view = self._view(i, results[i], arguments)
+                    results[i] = results[i].clone() if view is None else view
         if not self._settled and not taken.empty:
             self._suspects = sorted({*sharing, *self._signature.maybe_aliased})
             self._settled = True
+
+    def _view(self, k: int, result: torch.Tensor, arguments: list[Any]) -> torch.Tensor | None:
+        """A result that is memory of an argument, as a view of it."""
+        argument = arguments[self._views[k]] if k in self._views else None
+        if argument is None or argument.dtype != result.dtype:
+            return None
+        start, end = _extent(argument)
+        first, last = _extent(result)
+        if first < start or last > end:
+            return None
+        offset = argument.storage_offset() + (first - start) // argument.element_size()
+        return argument.detach().as_strided(result.shape, result.stride(), offset)
 
 
 class _Extents:

@@ -1,0 +1,86 @@
+"""``torch.compile(...).aot_compile()``: functions saved by one process and loaded by another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.groups import compile_group
+
+SAVE = """
+import sys, torch
+from torch_max_backend import max_backend
+
+def function(x, w):
+    return (x @ w).softmax(-1).sin() + x.sum(), x * 2
+
+torch.manual_seed(0)
+x, w = torch.randn(5, 7), torch.randn(7, 7)
+compiled = torch.compile(function, backend=max_backend, fullgraph=True, dynamic=True)
+compiled.aot_compile(((x, w), {})).save_compiled_function(sys.argv[1])
+"""
+
+LOAD = """
+import sys, torch
+from torch_max_backend.compile import module, session
+
+def compiles(*args, **kwargs):
+    raise AssertionError("it compiles")
+
+module.compile_module = compiles
+
+def function(x, w):
+    return (x @ w).softmax(-1).sin() + x.sum(), x * 2
+
+with open(sys.argv[1], "rb") as file:
+    loaded = torch.compiler.load_compiled_function(file)
+torch.manual_seed(1)
+for rows in (5, 9):
+    x, w = torch.randn(rows, 7), torch.randn(7, 7)
+    torch.testing.assert_close(loaded(x, w), function(x, w))
+print("agrees")
+"""
+
+
+def _run(text: str, file: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", text, file], capture_output=True, text=True)
+
+
+@compile_group("ahead of time")
+def test_a_saved_function_needs_no_cache(
+    private_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "function.pt"
+    done = _run(SAVE, file)
+    assert done.returncode == 0, done.stderr
+    empty = tmp_path / "empty"
+    monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(empty))
+    done = _run(LOAD, file)
+    assert done.returncode == 0, done.stderr
+    assert "agrees" in done.stdout
+    data = file.read_bytes()
+    assert data.count(b"softmax") or len(data) > 1000
+
+
+def test_what_is_not_for_this_machine_is_refused(private_cache: Path) -> None:
+    from torch_max_backend import CacheError
+    from torch_max_backend.cache import store
+    from torch_max_backend.cache.autograd import Carried
+    from torch_max_backend.cache.key import cache_key, environment_components
+
+    parts = {"graph": "1", **environment_components()}
+    key = cache_key(parts)
+    store.put(key, b"native code", parts)
+    carried = Carried.of(key)
+    carried.check(key)
+    with pytest.raises(CacheError, match="damaged"):
+        Carried(b"other code", carried.sha256, carried.graphs, parts).check(key)
+    other = {**parts, "max": "1.0", "target": "another"}
+    words = "max 1.0 instead of .*, another target"
+    with pytest.raises(CacheError, match=words):
+        Carried(carried.artifact, carried.sha256, carried.graphs, other).check(key)
+    with pytest.raises(CacheError, match="doctor"):
+        Carried.of("0" * 64)
