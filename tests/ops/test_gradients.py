@@ -46,6 +46,8 @@ def _by_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
 
 
+# Well conditioned, and not symmetric.
+SQUARES = torch.arange(32.0).sin().reshape(2, 4, 4) + 3 * torch.eye(4)
 HEADS = [(2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)]
 # More queries and keys than a tile of the kernel has, of one item and head and of several.
 LONG = [(1, 2, 150, 8), (1, 2, 270, 8), (1, 2, 270, 8)]
@@ -117,6 +119,12 @@ FUNCTIONS: dict[
         [torch.tensor([[0.0, 1, 2, 2, 0], [0, 0, 3, 3, -1]])],
     ),
     "sgn": (torch.sgn, [(5,)]),
+    "solve": (torch.linalg.solve, [SQUARES[0], (4, 3)]),
+    "solve transposed": (lambda a, b: torch.linalg.solve(a.mT, b), [SQUARES, (2, 4)]),
+    "determinants": (
+        lambda a: torch.stack([a.det(), a.mT.det(), *torch.linalg.slogdet(a)]),
+        [SQUARES[1]],
+    ),
     "softshrink": (F.softshrink, [(40,)]),
     "masked scatter": (lambda x, s: x.masked_scatter(MASK, s), [(2, 5), (7,)]),
     "weight norm": (lambda v, g: torch._weight_norm(v, g, 0), [(3, 4, 5), (3, 1, 1)]),

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_max_backend.convert.context import current_node, expected, is_used
 from torch_max_backend.convert.registry import Refusal, map_to
@@ -254,8 +258,20 @@ def linalg_lu_solve(
 
 
 def _takes_transposed() -> bool:
-    """Whether torch factors the transposed matrix, which its formula of the gradient goes by."""
-    return current_node().node.args[0].meta["val"].is_contiguous()
+    """Whether torch factors the transposed matrix, which its formula of the gradient goes by. Which
+    operators do so with contiguous matrices depends on its version."""
+    node = current_node().node
+    return _turns(node.target) and node.args[0].meta["val"].is_contiguous()
+
+
+@cache
+def _turns(op: OpOverload) -> bool:
+    """Whether torch's operator factors the transposed of a contiguous matrix."""
+    with _disable_current_modes():
+        matrix = torch.tensor([[2.0, 1.0], [0.0, 1.0]])
+        given = (matrix, torch.ones(2)) if op is aten._linalg_solve_ex.default else (matrix,)
+        factors = dict(zip((r.name for r in op._schema.returns), op(*given), strict=True))["LU"]
+    return bool(factors[0, 1] == 0)
 
 
 @map_to(aten._linalg_solve_ex.default, kernels="factorizations")
@@ -273,7 +289,6 @@ def linalg_solve_ex(
         vector = len(shape) == A.rank - 1
         b = ops.unsqueeze(B, -1) if vector else B
         batch = shape[:-1] if vector else shape[:-2]
-        batch = batch[:-1] if vector else batch
         operands = (
             over_batch(ops.reshape(factors, A.shape), batch),
             over_batch(ops.reshape(pivots, A.shape[:-1]), batch, 1),
