@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from torch_max_backend import backend
+from torch_max_backend.explanation import original
 from torch_max_backend.options import Options
 
 
@@ -118,9 +119,7 @@ def compare(
         **kwargs: Its keyword arguments.
     """
     parsed = Options.parse(None, options)
-    plain = getattr(function, "_orig_mod", None)
-    if plain is None:
-        plain = getattr(function, "_torchdynamo_orig_callable", function)
+    plain = original(function)
     found = Comparison()
 
     def compile(module: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from torch_max_backend.explanation.report import Break, Explanation, GraphReport
 from torch_max_backend.fallback import Plan
 from torch_max_backend.options import Options
 
-__all__ = ["Break", "Explanation", "GraphReport", "explain", "explained"]
+__all__ = ["Break", "Explanation", "GraphReport", "explain", "explained", "original"]
 
 
 def explain(
@@ -45,9 +45,7 @@ def explain(
         OptionError: An option is unknown or has a bad value.
     """
     Options.parse(None, options)
-    plain = getattr(function, "_orig_mod", None)
-    if plain is None:
-        plain = getattr(function, "_torchdynamo_orig_callable", function)
+    plain = original(function)
     torch._dynamo.reset()
     try:
         with explained(plans) as found:
@@ -62,6 +60,14 @@ def explain(
         tensors = {t.data_ptr(): t for t in (*plain.parameters(), *plain.buffers())}
         found.parameter_bytes = sum(t.nbytes for t in tensors.values())
     return found
+
+
+def original(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``torch.compile`` was given, of what it returned; anything else as it is."""
+    module = getattr(function, "_orig_mod", None)
+    if module is not None:
+        return module
+    return getattr(function, "_torchdynamo_orig_callable", function)
 
 
 @contextmanager
