@@ -135,7 +135,7 @@ class AtFirstCall:
 
         self.graphs += 1
         made = _Lazy(lambda: compile_graph(module, static, options).function)
-        return SimpleNamespace(function=made)
+        return SimpleNamespace(function=made, key="")
 
 
 class Block(torch.nn.Module):
