@@ -72,7 +72,8 @@ def main(name: str, seconds: float = 20.0) -> None:
     case = MODELS[name]
     torch.manual_seed(0)
     model, inputs = case.build(), case.inputs(1, 128)
-    compiled = torch.compile(model, backend=max_backend, options={"background": True})
+    options = {"background": True, "fallback": "error"}
+    compiled = torch.compile(model, backend=max_backend, options=options)
 
     def compiling() -> bool:
         return any(t.name == background.THREAD for t in threading.enumerate())

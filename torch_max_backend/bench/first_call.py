@@ -31,7 +31,8 @@ def compiled(
     if name == "max":
         from torch_max_backend import max_backend
 
-        options = {"bank": False if bank == "native" else bank or None}
+        # What ran in eager would not be measured.
+        options = {"bank": False if bank == "native" else bank or None, "fallback": "error"}
         return torch.compile(function, backend=max_backend, fullgraph=fullgraph, options=options)
     return torch.compile(function, backend=framework, fullgraph=fullgraph)
 

@@ -26,7 +26,8 @@ def _wakeups() -> int:
 def main(seconds: float, prompt: bool) -> None:
     timers._executed = prompt
     x = torch.ones(8, 8)
-    torch.compile(lambda x, y: x + y, backend=max_backend)(x, x)
+    options = {"fallback": "error"}
+    torch.compile(lambda x, y: x + y, backend=max_backend, options=options)(x, x)
     time.sleep(1)
     wakeups, cpu = _wakeups(), time.process_time()
     time.sleep(seconds)

@@ -36,7 +36,8 @@ def compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The function with the products of one provider."""
     from torch_max_backend import max_backend
 
-    return torch.compile(function, backend=max_backend, dynamic=False, options={"bank": name})
+    options = {"bank": name, "fallback": "error"}
+    return torch.compile(function, backend=max_backend, dynamic=False, options=options)
 
 
 def main(seconds: float) -> None:
