@@ -120,6 +120,36 @@ def test_results_are_eagers(name: str) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+@compile_group("fallback")
+@pytest.mark.parametrize("name", ["written", "counted"])
+def test_inductor_runs_what_is_between_parts(name: str) -> None:
+    from torch_max_backend.inductor import Compiled, between_parts
+
+    plan, _, module, given = _functions()[name]
+    mixed = between_parts(plan.whole)
+    assert any(isinstance(child, Compiled) for child in mixed.children())
+    ours = [g.clone() if isinstance(g, Tensor) else g for g in given]
+    theirs = [g.clone() if isinstance(g, Tensor) else g for g in given]
+    torch._dynamo.reset()
+    torch.testing.assert_close(list(mixed(*ours)), list(module(*theirs)))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_eager_takes_over_if_inductor_fails_too(messages: Callable[[], list[str]]) -> None:
+    from torch_max_backend.inductor import Compiled
+
+    def fails(*args: Any) -> Any:
+        raise torch._dynamo.exc.BackendCompilerFailed(fails, RuntimeError("no g++"), None)
+
+    compiled = Compiled(nn.ReLU())
+    compiled._serve = fails
+    x = torch.randn(3)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x.relu())
+    assert len(messages()) == 1
+    assert "no g++" in messages()[0]
+
+
 @pytest.fixture
 def messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """What is logged; nothing was told before. Graphs fall back, as they do for users."""
@@ -222,7 +252,7 @@ def test_a_model_that_fails_while_it_runs(messages: Any) -> None:
         calls += 1
         raise ExecutionError("out of memory")
 
-    guarded = _Guarded(fails, Piece(module, (), job=_Lost()))  # type: ignore[arg-type]
+    guarded = _Guarded(fails, Piece(module, (), job=_Lost()), False)  # type: ignore[arg-type]
     for _ in range(2):
         torch.testing.assert_close(guarded(list(given)), list(module(*given)))
     assert calls == 1
@@ -233,7 +263,7 @@ def test_a_model_that_fails_while_it_runs(messages: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("fallback", "inductor", "'eager' or 'error' or None, not 'inductor'"),
+        ("fallback", "numpy", "'eager', 'inductor', 'error' or None, not 'numpy'"),
         ("min_ops", -1, "an int from 0 or None, not -1"),
         ("min_ops", True, "not True"),
     ],

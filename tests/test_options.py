@@ -38,14 +38,14 @@ def test_options_are_frozen() -> None:
 def test_an_unknown_option_names_the_nearest() -> None:
     with pytest.raises(OptionError, match=r"'cahce'.*Did you mean 'cache'\?") as caught:
         Options.parse(None, {"cahce": True})
-    assert "Known options: cache" in str(caught.value)
+    assert "Known options: mode, cache" in str(caught.value)
 
 
 def test_an_option_far_from_all_others_still_lists_them() -> None:
     with pytest.raises(OptionError) as caught:
         Options.parse(None, {"zzz": True})
     assert "Did you mean" not in str(caught.value)
-    assert "Known options: cache" in str(caught.value)
+    assert "Known options: mode, cache" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["yes", 1, 0.5, []])
@@ -66,7 +66,21 @@ def test_an_unknown_mode_is_refused() -> None:
         Options.parse("defualt", None)
 
 
-@pytest.mark.parametrize("given", [{"options": {"cahce": True}}, {"mode": "max-autotune"}])
+def test_a_mode_may_stand_among_the_options() -> None:
+    both = Options.parse(None, {"mode": "max-autotune", "cache": False})
+    assert both == Options(mode="max-autotune", cache=False)
+    assert Options.parse("reduce-overhead", None).mode == "reduce-overhead"
+    with pytest.raises(OptionError, match="Two modes"):
+        Options.parse("default", {"mode": "max-autotune"})
+
+
+@pytest.mark.parametrize("mode", ["max-autotune-no-cudagraphs", 3, ["default"]])
+def test_other_modes_are_refused(mode: object) -> None:
+    with pytest.raises(OptionError, match="Known modes: default, reduce-overhead, max-autotune"):
+        Options.parse(None, {"mode": mode})
+
+
+@pytest.mark.parametrize("given", [{"options": {"cahce": True}}, {"mode": "max-autotume"}])
 def test_torch_compile_raises_option_errors(given: dict[str, object]) -> None:
     torch._dynamo.reset()
     with pytest.raises(OptionError, match="for the max backend"):

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 
 from torch_max_backend import environment
 from torch_max_backend.errors import MaxBackendError
-from torch_max_backend.fallback import compile_graph, falls_back, left_to_eager, start
+from torch_max_backend.fallback import compile_graph, falls_back, left_to_torch, start
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, caching
@@ -45,7 +45,7 @@ class MaxBackend:
         Args:
             module: The graph.
             example_inputs: Its example arguments.
-            mode: ``None`` or "default".
+            mode: One of ``torch_max_backend.options.MODES``.
             options: Fields of ``torch_max_backend.options.Options``.
 
         Raises:
@@ -65,8 +65,7 @@ class MaxBackend:
             except MaxBackendError as e:
                 if not falls_back(parsed):
                     raise
-                left_to_eager(e)
-                return module
+                return left_to_torch(module, example_inputs, e, parsed)
         except MaxBackendError as e:
             # Where the traceback that torch.compile shows begins.
             e.first_useful_frame = sys._getframe()

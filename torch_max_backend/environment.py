@@ -35,10 +35,10 @@ def cache_enabled() -> bool:
 
 
 def fallback() -> str:
-    """``TORCH_MAX_BACKEND_FALLBACK``: what option ``fallback`` is unless given: "eager" (default)
-    or "error"."""
+    """``TORCH_MAX_BACKEND_FALLBACK``: what option ``fallback`` is unless given: "eager" (default),
+    "inductor" or "error"."""
     value = os.environ.get(_PREFIX + "FALLBACK", "").strip().lower()
-    return "error" if value == "error" else "eager"
+    return value if value in ("inductor", "error") else "eager"
 
 
 def cache_dir() -> Path:

@@ -1,4 +1,4 @@
-"""What MAX cannot take runs in eager PyTorch, and is told of.
+"""What MAX cannot take runs in eager PyTorch, or compiled by inductor, and is told of.
 
 A ``Plan`` stands where a ``Job`` of the pipeline does. It cuts a graph into parts for MAX and nodes
 for torch (``graph/split.py``), compiles the parts as one module, and cuts again, with more left to
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,20 +47,24 @@ _told: set[str] = set()
 
 
 def falls_back(options: Options) -> bool:
-    """Whether eager PyTorch takes what MAX does not; else an error says what that is."""
-    return (options.fallback or environment.fallback()) == "eager"
+    """Whether torch takes what MAX does not; else an error says what that is."""
+    return _fallback(options) != "error"
+
+
+def _fallback(options: Options) -> str:
+    return options.fallback or environment.fallback()
 
 
 def start(
     module: GraphModule, static: Collection[int], options: Options, exact: int | None = None
 ) -> Plan | Job:
-    """``pipeline.start``, or the plan of a graph if what MAX refuses may run in eager PyTorch."""
+    """``pipeline.start``, or the plan of a graph if torch may run what MAX refuses."""
     make = Plan if falls_back(options) else start_job
     return make(module, static, options, exact)
 
 
 def compile_graph(module: GraphModule, static: Collection[int], options: Options) -> CompiledGraph:
-    """``pipeline.compile_graph``, or a graph that may run in eager PyTorch in part."""
+    """``pipeline.compile_graph``, or a graph that torch may run in part."""
     from torch_max_backend.pipeline import compile_graph
 
     if not falls_back(options):
@@ -175,7 +179,7 @@ class Plan:
         """Leave everything to torch."""
         self.pieces, self.whole = [], None
         self.failure = str(error)
-        left_to_eager(error)
+        _tell_failed(error, self._options)
 
     # What the pipeline asks of a job
 
@@ -225,17 +229,23 @@ class Plan:
 
     def _function(self, made: Sequence[Function]) -> Function:
         self._count()
-        guarded = [_Guarded(f, p) for f, p in zip(made, self.pieces, strict=True)]
+        inductor = _fallback(self._options) == "inductor"
+        guarded = [_Guarded(f, p, inductor) for f, p in zip(made, self.pieces, strict=True)]
         if self.whole is None:
-            return guarded[0] if guarded else _eager(self.module)
+            return guarded[0] if guarded else by_torch(self.module, inductor)
         for k, function in enumerate(guarded):
             setattr(self.whole, f"part{k}", _Part(function))
-        return _eager(self.whole)
+        if not inductor:
+            return _eager(self.whole)
+        from torch_max_backend.inductor import between_parts
+
+        return _eager(between_parts(self.whole))
 
     def _count(self) -> None:
         """Tell torch's counters, and once of each operator whoever reads the log."""
         from torch_max_backend.graph.split import work
 
+        inductor = _fallback(self._options) == "inductor"
         known = counters[COUNTERS]
         known["graphs"] += 1
         known["parts"] += len(self.pieces)
@@ -249,31 +259,47 @@ class Plan:
             target = str(nodes[name].target)
             if target not in _told:
                 _told.add(target)
-                log.warning("%s", told(nodes[name], often[target], why))
+                log.warning("%s", told(nodes[name], often[target], why, inductor))
 
 
-def left_to_eager(error: MaxBackendError) -> None:
-    """Tell that a whole graph runs in eager PyTorch."""
+def left_to_torch(
+    module: GraphModule, example_inputs: Sequence[Any], error: MaxBackendError, options: Options
+) -> Callable[..., Any]:
+    """What runs a Dynamo graph of which nothing can be had from MAX."""
+    _tell_failed(error, options)
+    if _fallback(options) != "inductor":
+        return module
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(module, list(example_inputs))
+
+
+def _tell_failed(error: MaxBackendError, options: Options) -> None:
     counters[COUNTERS]["failed graphs"] += 1
-    log.warning("A graph runs in eager PyTorch: %s", error)
+    log.warning("A graph runs in %s: %s", _name(_fallback(options) == "inductor"), error)
 
 
-def told(node: Node, count: int, why: str) -> str:
+def told(node: Node, count: int, why: str, inductor: bool = False) -> str:
     """That torch runs an operator, why, and where it is."""
     from torch_max_backend.convert.describe import describe_call, where
 
     times = f" ({count} times)" if count > 1 else ""
-    return f"Runs in eager PyTorch: {describe_call(node)}{times}: {why}\n{where(node)}"
+    return f"Runs in {_name(inductor)}: {describe_call(node)}{times}: {why}\n{where(node)}"
+
+
+def _name(inductor: bool) -> str:
+    return "inductor" if inductor else "eager PyTorch"
 
 
 class _Guarded:
     """A compiled piece that torch takes over if MAX fails while it runs."""
 
-    def __init__(self, function: Function, piece: Piece) -> None:
+    def __init__(self, function: Function, piece: Piece, inductor: bool) -> None:
         # An attribute of the instance: AOTAutograd's wrappers copy __dict__ to learn of it.
         self._boxed_call = True
         self._serve = function
         self._piece = piece
+        self._inductor = inductor
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         try:
@@ -285,8 +311,8 @@ class _Guarded:
             if any(i.mutated for i in self._piece.job.trace.signature.inputs):
                 raise  # some may be written already
             counters[COUNTERS]["failed runs"] += 1
-            log.warning("A graph runs in eager PyTorch from now on: %s", e)
-            self._serve = _eager(self._piece.module)
+            log.warning("A graph runs in %s from now on: %s", _name(self._inductor), e)
+            self._serve = by_torch(self._piece.module, self._inductor)
             return self._serve(arguments)
 
 
@@ -301,7 +327,16 @@ class _Part(nn.Module):
         return self.function(list(arguments))
 
 
-def _eager(module: GraphModule) -> Function:
+def by_torch(module: GraphModule, inductor: bool) -> Function:
+    """The function of a graph that MAX takes nothing of."""
+    if not inductor:
+        return _eager(module)
+    from torch_max_backend.inductor import Compiled
+
+    return _eager(Compiled(module))
+
+
+def _eager(module: nn.Module) -> Function:
     def run(*arguments: Any) -> list[Any]:
         return list(module.forward(*arguments))
 

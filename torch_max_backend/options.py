@@ -10,9 +10,9 @@ from typing import Any
 
 from torch_max_backend.errors import OptionError
 
-_MODES = ("default",)
-_BANKS = ("mojo", "mkl")
-_FALLBACKS = ("eager", "error")
+MODES = ("default", "reduce-overhead", "max-autotune")
+BANKS = ("mojo", "mkl")
+FALLBACKS = ("eager", "inductor", "error")
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,10 @@ class Options:
     """What a user may set.
 
     Attributes:
+        mode: ``"default"``; ``"reduce-overhead"`` (on a GPU, kernel launches are captured once as a
+            device graph and replayed; on CPU as the default) or ``"max-autotune"`` (each graph is
+            compiled with every bank that this machine has, and the fastest is kept). ``mode=`` of
+            ``torch.compile`` says the same, but torch does not take it beside ``options=``.
         cache: Keep and reuse compiled artifacts on disk. ``None``: as ``TORCH_MAX_BACKEND_CACHE``
             says (on unless set).
         bank: Who computes matrix products, convolutions and attention on CPU: ``"mojo"`` (kernels
@@ -31,13 +35,15 @@ class Options:
             used, from 0.0 (keep the inputs, compute the rest again) to 1.0 (keep what is not
             cheaper to compute again). ``None``: as ``torch._functorch.config`` says (1.0).
         fallback: What becomes of operators that MAX cannot take: ``"eager"`` (eager PyTorch runs
-            them, between the parts that MAX takes) or ``"error"`` (an exception names all of
-            them). ``None``: as ``TORCH_MAX_BACKEND_FALLBACK`` says (eager unless set).
+            them, between the parts that MAX takes), ``"inductor"`` (torch's own compiler does) or
+            ``"error"`` (an exception names all of them). ``None``: as
+            ``TORCH_MAX_BACKEND_FALLBACK`` says (eager unless set).
         min_ops: Graphs, and parts of a graph that MAX does not take whole, with fewer operators
-            stay with eager PyTorch. Sizes, views and results of operators that have several do not
-            count. ``None``: 2 for graphs, 6 for parts. Without effect with ``fallback="error"``.
+            stay with torch. Sizes, views and results of operators that have several do not count.
+            ``None``: 2 for graphs, 6 for parts. Without effect with ``fallback="error"``.
     """
 
+    mode: str = "default"
     cache: bool | None = None
     bank: bool | str | None = None
     background: bool | None = None
@@ -50,38 +56,55 @@ class Options:
         """Check ``mode=`` and ``options=`` of ``torch.compile``.
 
         Raises:
-            OptionError: An unknown name (with the nearest known one), a value of another type, or
-                an unknown mode.
+            OptionError: An unknown name (with the nearest known one), a value of another type, an
+                unknown mode, or two modes.
         """
-        if mode is not None and mode not in _MODES:
-            raise OptionError(
-                f"Unknown mode {mode!r} for the max backend.{_nearest(mode, _MODES)}",
-                f"Known modes: {', '.join(_MODES)}.",
-            )
+        given = dict(options or {})
         known = {f.name: f for f in dataclasses.fields(cls)}
-        for name, value in (options or {}).items():
+        for name in given:
             if name not in known:
                 raise OptionError(
                     f"Unknown option {name!r} for the max backend.{_nearest(name, known)}",
                     f"Known options: {', '.join(known)}.",
                 )
-            if name == "activation_memory_budget":
-                number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                fits, kind = number and 0 <= value <= 1, "a number from 0 to 1"
-            elif name == "min_ops":
-                fits, kind = type(value) is int and value >= 0, "an int from 0"
-            elif name == "fallback":
-                fits, kind = value in _FALLBACKS, " or ".join(map(repr, _FALLBACKS))
-            else:
-                words = _BANKS if name == "bank" else ()
-                fits = isinstance(value, bool) or value in words
-                kind = ", ".join(map(repr, (*words, True, False)))
-            if value is not None and not fits:
+        if mode is not None and given.get("mode", mode) != mode:
+            raise OptionError(
+                f"Two modes for the max backend: {mode!r}, and {given['mode']!r} in options."
+            )
+        given["mode"] = _mode(given.get("mode") or mode or "default")
+        for name, value in given.items():
+            if name == "mode" or value is None:
+                continue
+            fits, kind = _fits(name, value)
+            if not fits:
                 raise OptionError(
                     f"Option {name!r} of the max backend must be {kind} or None, "
                     f"not {value!r} ({type(value).__name__})."
                 )
-        return cls(**(options or {}))
+        return cls(**given)
+
+
+def _mode(mode: Any) -> str:
+    if mode not in MODES:
+        raise OptionError(
+            f"Unknown mode {mode!r} for the max backend.{_nearest(mode, MODES)}",
+            f"Known modes: {', '.join(MODES)}.",
+        )
+    return mode
+
+
+def _fits(name: str, value: Any) -> tuple[bool, str]:
+    """Whether an option takes a value, and what values it takes, in words."""
+    if name == "activation_memory_budget":
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and 0 <= value <= 1, "a number from 0 to 1"
+    if name == "min_ops":
+        return type(value) is int and value >= 0, "an int from 0"
+    if name == "fallback":
+        return value in FALLBACKS, ", ".join(map(repr, FALLBACKS))
+    words = BANKS if name == "bank" else ()
+    fits = isinstance(value, bool) or value in words
+    return fits, ", ".join(map(repr, (*words, True, False)))
 
 
 def _nearest(name: str, known: Any) -> str:

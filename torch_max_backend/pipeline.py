@@ -40,6 +40,7 @@ class CompiledGraph:
         signature: How it is called.
         constants: Tensors of the traced graph that are inputs of the model.
         static: Positions of arguments whose memory rarely changes.
+        replay: Whether kernel launches are captured and replayed, on a GPU.
     """
 
     function: Function
@@ -47,6 +48,7 @@ class CompiledGraph:
     signature: Signature
     constants: Mapping[str, torch.Tensor]
     static: Collection[int]
+    replay: bool = False
 
 
 def caching(options: Options) -> bool:
@@ -141,6 +143,10 @@ def start(
     """
     from torch_max_backend.cache import key
 
+    if options.mode == "max-autotune":
+        from torch_max_backend.tuning import Tuned
+
+        return Tuned(module, static, options, exact)
     with own_modes():
         clock = profile.Clock()
         if environment.verbose():
@@ -173,6 +179,11 @@ class Job:
         return caching(self.options)
 
     @property
+    def replay(self) -> bool:
+        """Whether kernel launches are captured and replayed, on a GPU."""
+        return self.options.mode == "reduce-overhead"
+
+    @property
     def operators(self) -> int:
         return sum(n.op == "call_function" for n in self.trace.module.graph.nodes)
 
@@ -184,7 +195,8 @@ class Job:
     def graph(self, function: Function) -> CompiledGraph:
         """The graph, to be run by ``function``."""
         key = self.entry if self.caching else ""
-        return CompiledGraph(function, key, self.trace.signature, self.constants, self.static)
+        signature = self.trace.signature
+        return CompiledGraph(function, key, signature, self.constants, self.static, self.replay)
 
     def in_background(self, eager: Function) -> Function:
         """The function; ``eager`` serves until it is ready, unless it can be had at once."""
@@ -242,7 +254,8 @@ class Job:
         if environment.profile():
             record = record or profile.start(self.clock, origin, self.operators)
             profile.tell(record)
-        return executable(models, self.trace.signature, self.constants, self.static, record)
+        signature = self.trace.signature
+        return executable(models, signature, self.constants, self.static, record, self.replay)
 
 
 def _made(jobs: Sequence[Job]) -> list[Model]:
@@ -308,6 +321,7 @@ def load_graph(
     constants: Mapping[str, torch.Tensor],
     static: Collection[int],
     given: store.Entry | None = None,
+    replay: bool = False,
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
     artifact is ``given``."""
@@ -323,7 +337,7 @@ def load_graph(
         if environment.profile():
             record = profile.start(clock, "loaded" if shared is None else "shared")
             profile.tell(record)
-        return executable(models, signature, constants, static, record)
+        return executable(models, signature, constants, static, record, replay)
 
 
 def executable(
@@ -332,6 +346,7 @@ def executable(
     constants: Mapping[str, torch.Tensor],
     static: Collection[int],
     record: profile.Graph | None = None,
+    replay: bool = False,
 ) -> Function:
     """The function that runs the first of some loaded models; equal graphs will find them all.
 
@@ -341,12 +356,13 @@ def executable(
         constants: Tensors of the traced graph that are inputs of the model.
         static: Positions of arguments whose memory rarely changes.
         record: Is told of each call; ``None`` where calls are not timed.
+        replay: Capture and replay kernel launches, on a GPU.
     """
     from torch_max_backend.runtime.executable import Executable
     from torch_max_backend.runtime.pairs import with_pairs
 
     model = next(iter(models.values()))
-    function = with_pairs(Executable(model, signature, constants, static), signature)
+    function = with_pairs(Executable(model, signature, constants, static, replay), signature)
     memo.keep(models, function)
     return function if record is None else profile.timed(record, function)
 

@@ -49,8 +49,8 @@ class MaxOutputCode(OutputCode):
 
     def prepare_for_serialization(self) -> None:
         kept = self.compiled
-        self.compiled = CompiledGraph(
-            _not_loaded, kept.key, kept.signature, dict(kept.constants), tuple(kept.static)
+        self.compiled = replace(
+            kept, function=_not_loaded, constants=dict(kept.constants), static=tuple(kept.static)
         )
         if ahead_of_time():
             self.carried = Carried.of(kept.key)
@@ -66,11 +66,15 @@ class MaxOutputCode(OutputCode):
         if self.carried is not None:
             self.carried.check(kept.key)
             stored = store.Entry(self.carried.artifact, self.carried.graphs)
-            function = load_graph(kept.key, kept.signature, kept.constants, kept.static, stored)
+            function = load_graph(
+                kept.key, kept.signature, kept.constants, kept.static, stored, kept.replay
+            )
             assert function is not None
             self.compiled = replace(kept, function=function)
             return
-        function = load_graph(kept.key, kept.signature, kept.constants, kept.static)
+        function = load_graph(
+            kept.key, kept.signature, kept.constants, kept.static, replay=kept.replay
+        )
         if function is None:
             raise FXGraphCacheMiss(f"artifact {kept.key} is gone")
         self.compiled = replace(kept, function=function)

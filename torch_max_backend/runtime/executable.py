@@ -15,6 +15,7 @@ from torch_max_backend.graph.layout import Layout
 from torch_max_backend.graph.shapes import evaluator
 from torch_max_backend.graph.signature import Signature
 from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
+from torch_max_backend.runtime.device_graph import DeviceGraphs, replayable
 from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.timers import quiet
 
@@ -39,6 +40,7 @@ class Executable:
         constants: Tensors of the graph that are inputs of the model, by attribute name.
         static: Positions of arguments whose memory rarely changes (parameters and buffers): their
             MAX buffers are kept and checked against pointer, shape and strides on each call.
+        replay: Capture and replay kernel launches, on a GPU.
     """
 
     _boxed_call = True
@@ -49,8 +51,16 @@ class Executable:
         signature: Signature,
         constants: Mapping[str, torch.Tensor],
         static: Collection[int] = (),
+        replay: bool = False,
     ) -> None:
         self._execute = quiet(model._execute_device_tensors)
+        if replay and replayable(signature):
+            moving = [
+                k
+                for k, item in enumerate(signature.inputs)
+                if item.kind == "tensor" and item.index not in static
+            ]
+            self._execute = DeviceGraphs(model, self._execute, moving)
         self._signature = signature
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
