@@ -24,6 +24,7 @@ from torch_max_backend.cache.key import (
 )
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.errors import CacheError
+from torch_max_backend.graph.signature import Signature
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, load_graph
 
@@ -43,6 +44,11 @@ class MaxOutputCode(OutputCode):
     def __post_init__(self) -> None:
         # An attribute of the instance: AOTAutograd's wrappers copy __dict__ to learn of it.
         self._boxed_call = True
+
+    @classmethod
+    def unstored(cls, function: Callable[[list[Any]], list[Any]]) -> MaxOutputCode:
+        """A graph without an artifact, for a trace that no cache keeps."""
+        return cls(CompiledGraph(function, "", Signature(0), {}, ()))
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         return self.compiled.function(inputs)

@@ -157,8 +157,6 @@ class _Comparing:
     def _compared(self, kind: str, module: GraphModule, static: Collection[int]) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
         from torch_max_backend.fallback import Plan, copied
-        from torch_max_backend.graph.signature import Signature
-        from torch_max_backend.pipeline import CompiledGraph
 
         plain = copied(module)
         shown, names = _instrumented(copied(module))
@@ -178,7 +176,7 @@ class _Comparing:
             return results
 
         run._boxed_call = True  # type: ignore[attr-defined]
-        return MaxOutputCode(CompiledGraph(run, "", Signature(0), {}, static))
+        return MaxOutputCode.unstored(run)
 
     def _report(
         self,

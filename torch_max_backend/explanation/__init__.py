@@ -126,13 +126,9 @@ class _Collector:
         self, kind: str, module: GraphModule, static: Collection[int], exact: int | None
     ) -> Any:
         from torch_max_backend.cache.autograd import MaxOutputCode
-        from torch_max_backend.graph.signature import Signature
-        from torch_max_backend.pipeline import CompiledGraph
 
         plan = Plan(module, static, self.options, exact)
         self.plans.append((kind, plan))
         self.found.graphs.append(graph_report(kind, plan, exact))
 
-        return MaxOutputCode(
-            CompiledGraph(make_boxed_func(module.forward), "", Signature(0), {}, static)
-        )
+        return MaxOutputCode.unstored(make_boxed_func(module.forward))
