@@ -1,0 +1,74 @@
+"""From how many operators on a MAX graph between operators of eager PyTorch pays.
+
+Run as ``python -m torch_max_backend.bench.least [--seconds S]``: prints Markdown, microseconds of a
+copy in eager PyTorch followed by a chain of elementwise operators, in eager PyTorch or as one MAX
+graph, with two threads. The defaults of the option ``min_ops`` come from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torch_max_backend.bench.operators import Case, compiled
+from torch_max_backend.bench.steady import alternate
+
+SIZES = (64, 4096, 65536, 1048576)
+LENGTHS = (1, 2, 4, 6, 10, 16)
+# Cheap ones, as most operators between refused ones are.
+_STEPS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda x: x * 1.01,
+    lambda x: x + 0.1,
+    torch.relu,
+    lambda x: 1.0 - x,
+    torch.abs,
+)
+
+
+def chain(length: int) -> Callable[[Tensor], Tensor]:
+    """That many elementwise operators, one after the other."""
+
+    def run(x: Tensor) -> Tensor:
+        for k in range(length):
+            x = _STEPS[k % len(_STEPS)](x)
+        return x
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each size and length")
+    given = parser.parse_args()
+    torch.set_num_threads(2)
+    functions: dict[str, Case] = {
+        f"{size} {length}": (chain(length), [torch.randn(size)])
+        for size in SIZES
+        for length in LENGTHS
+    }
+    calls = compiled(functions)
+    print("| elements | operators | eager us | max us | max/eager |\n|---|---|---|---|---|")
+    for name, max_call in calls.items():
+        function, (x,) = functions[name]
+        source = torch.randn_like(x)
+
+        def in_eager(function=function, x=x, source=source) -> None:
+            x.copy_(source)
+            function(x)
+
+        def in_max(run=max_call, x=x, source=source) -> None:
+            x.copy_(source)
+            run()
+
+        with torch.no_grad():
+            found = alternate({"eager": in_eager, "max": in_max}, given.seconds)
+        eager, ours = found["eager"] * 1e3, found["max"] * 1e3
+        size, length = name.split()
+        print(f"| {size} | {length} | {eager:.1f} | {ours:.1f} | {ours / eager:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
