@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import inspect
 import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.support.groups import compile_group
+import torch_max_backend.debug
 from torch_max_backend import environment, errors, options
+from torch_max_backend.__main__ import parser
 
 ROOT = Path(__file__).resolve().parents[1]
 SKILLS = ROOT / ".claude" / "skills"
 USAGE = SKILLS / "mojo-gpu-kernels" / "USAGE.md"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(SKILLS.rglob("*.md"))]
+DOCS = ROOT / "docs"
+OPTIONS = DOCS / "options.md"
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(p for folder in (SKILLS, DOCS, ROOT / "benchmarks") for p in sorted(folder.rglob("*.md"))),
+]
 
 documents = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=[str(d.relative_to(ROOT)) for d in DOCUMENTS]
@@ -86,51 +95,67 @@ def test_skill_has_frontmatter(folder: str) -> None:
     assert body.strip()
 
 
-def test_readme_lists_every_environment_variable() -> None:
-    mentioned = set(re.findall(r"^\| `(TORCH_MAX_BACKEND_\w+)`", DOCUMENTS[0].read_text(), re.M))
+def test_options_page_lists_every_environment_variable() -> None:
+    mentioned = set(re.findall(r"^\| `(TORCH_MAX_BACKEND_\w+)`", OPTIONS.read_text(), re.M))
     known = set(re.findall(r"``(TORCH_MAX_BACKEND_\w+)``", inspect.getsource(environment)))
     assert mentioned == known == environment.names()
 
 
-def test_readme_lists_every_exception() -> None:
-    text = DOCUMENTS[0].read_text()
-    for name, value in vars(errors).items():
-        if isinstance(value, type) and issubclass(value, errors.MaxBackendError):
-            assert f"`{name}`" in text, name
-
-
-def test_readme_lists_every_option() -> None:
-    mentioned = set(re.findall(r"^\| `([a-z_]+)` \|", DOCUMENTS[0].read_text(), re.M))
+def test_options_page_lists_every_option() -> None:
+    section = OPTIONS.read_text().split("## Options of torch.compile")[1].split("\n## ")[0]
+    mentioned = set(re.findall(r"^\| `([a-z_]+)` \|", section, re.M))
     assert mentioned == set(options.Options.__dataclass_fields__)
 
 
-@compile_group("readme")
-def test_readme_operator_example_runs() -> None:
-    (example,) = [b for b in _blocks(DOCUMENTS[0], "python") if "@map_to" in b]
-    from torch_max_backend.convert.registry import registry
-
-    names: dict[str, object] = {"__name__": "readme"}
-    exec(compile(example, "readme.py", "exec"), names)
-    # Other tests of this process must not see the operator.
-    import torch
-
-    registry.remove(torch.ops.demo.quick_gelu.default)
-
-
-def test_readme_explain_example_runs() -> None:
-    (example,) = [b for b in _blocks(DOCUMENTS[0], "python") if "explain(" in b]
-    exec(compile(example, "readme.py", "exec"), {"__name__": "readme"})
+def test_errors_page_lists_every_exception() -> None:
+    text = (DOCS / "errors.md").read_text()
+    mentioned = set(re.findall(r"^\| `(\w+Error)` \|", text, re.M))
+    known = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.MaxBackendError)
+    }
+    assert known - mentioned == {"MaxBackendError", "UnsupportedError"}
+    assert mentioned < known
+    assert "`MaxBackendError`" in text
+    assert "`UnsupportedError`" in text
 
 
-@compile_group("readme")
-def test_readme_mojo_example_runs() -> None:
-    (example,) = [b for b in _blocks(DOCUMENTS[0], "python") if "mojo_op(" in b]
-    from torch_max_backend.convert.registry import registry
+def _commands(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Each command with its options."""
+    inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in inner:
+        for name, found in action.choices.items():
+            yield from _commands(found, f"{words} {name}".strip())
+    if not inner:
+        yield words, [o for a in parser._actions for o in a.option_strings]
 
-    exec(compile(example, "readme.py", "exec"), {"__name__": "readme"})
-    import torch
 
-    registry.remove(torch.ops.demo.softclip.default)
+def test_command_line_page_lists_every_command_and_option() -> None:
+    text = (DOCS / "command-line.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z ]*[a-z])(?= |`)(.*?)` \|", text, re.M))
+    known = dict(_commands(parser()))
+    assert rows.keys() == known.keys()
+    for command, accepted in known.items():
+        mentioned = set(re.findall(r"--[\w-]+", rows[command]))
+        assert mentioned == set(accepted) - {"-h", "--help"}, command
+
+
+def test_every_public_name_is_in_the_pages() -> None:
+    text = "\n".join(p.read_text() for p in DOCS.glob("*.md"))
+    for module, left_out in (
+        (torch_max_backend, {"Explanation"}),
+        (torch_max_backend.debug, {"Comparison", "GraphComparison", "NodeError"}),
+    ):
+        for name in set(module.__all__) - left_out:
+            assert re.search(rf"\b{name}\b", text), name
+
+
+def test_options_page_names_the_default_bank() -> None:
+    from torch_max_backend.bank.provider import names
+
+    (row,) = re.findall(r"^\| `bank` .*$", OPTIONS.read_text(), re.M)
+    assert all(f'`"{name}"`' in row for name in names())
 
 
 def test_catalogue_names_max_operations() -> None:

@@ -22,23 +22,28 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     Returns:
         The argument for ``sys.exit``.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m torch_max_backend",
-        description="Tools of torch_max_backend.",
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_cache, _add_doctor, _add_explain, _add_operators):
-        add(commands)
     given = list(sys.argv[1:] if arguments is None else arguments)
     own = _own(given)
-    parsed = parser.parse_args(given[:own])
+    parsed = parser().parse_args(given[:own])
     parsed.rest = given[own:]  # a script's command line, which argparse would change
     try:
         return parsed.run(parsed)
     except MaxBackendError as e:
         say(f"error: {e}")
         return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Knows every command."""
+    found = argparse.ArgumentParser(
+        prog="python -m torch_max_backend",
+        description="Tools of torch_max_backend.",
+        allow_abbrev=False,
+    )
+    commands = found.add_subparsers(metavar="COMMAND", required=True)
+    for add in (_add_cache, _add_doctor, _add_explain, _add_operators):
+        add(commands)
+    return found
 
 
 def _own(given: list[str]) -> int:

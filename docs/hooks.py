@@ -1,0 +1,50 @@
+"""What ``mkdocs build`` does beside its settings: files of the repository outside ``docs`` that
+are pages of the site too, and links to them, which are written as they are right in the repository.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A file of the repository, and its place in the site.
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "benchmarks/README.md",
+    "benchmarks/training.md": "benchmarks/training.md",
+    "benchmarks/operators.md": "benchmarks/operators.md",
+    ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
+    ".claude/skills/aten-ops/README.md": "aten-operators.md",
+}
+_SOURCES = {place: source for source, place in PAGES.items()}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages."""
+    for source, place in PAGES.items():
+        files.append(File.generated(config, place, content=(ROOT / source).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Make links between files of the repository links between pages of the site."""
+    place = page.file.src_uri
+    source = _SOURCES.get(place, f"docs/{place}")
+
+    def moved(link: re.Match[str]) -> str:
+        target, anchor = link[1], link[2] or ""
+        if ":" in target:
+            return link[0]
+        found = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if found not in PAGES and not found.startswith("docs/"):
+            return link[0]  # not of the site: mkdocs says so
+        to = PAGES.get(found, found.removeprefix("docs/"))
+        return f"]({posixpath.relpath(to, posixpath.dirname(place) or '.')}{anchor})"
+
+    return re.sub(r"\]\(([^)\s#]+)(#[^)\s]+)?\)", moved, markdown)
