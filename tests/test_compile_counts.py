@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.groups import compile_group
 from torch_max_backend import max_backend
+
+pytestmark = compile_group("pages")
 
 
 @pytest.fixture(autouse=True)

@@ -52,6 +52,14 @@ def test_nothing_is_fetched_when_it_is_read(site: Path) -> None:
         assert not re.search(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text()), sheet
 
 
+@pytest.mark.xdist_group("site")
+def test_lists_tables_and_fences_are_seen_as_such(site: Path) -> None:
+    """What GitHub takes and this Markdown does not, stays in a paragraph."""
+    for page in site.rglob("*.html"):
+        for text in re.findall(r"<p>(.*?)</p>", page.read_text(), re.S):
+            assert not re.search(r"^ *(?:[-*] |\d+\. |\| |```)", text, re.M), (page, text)
+
+
 def test_links_of_the_repository_become_links_of_the_site() -> None:
     hooks = _hooks()
 
