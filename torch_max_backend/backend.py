@@ -14,9 +14,9 @@ from torch._guards import TracingContext
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
-from torch_max_backend import environment
+from torch_max_backend import environment, forks
 from torch_max_backend.errors import MaxBackendError
-from torch_max_backend.fallback import compile_graph, falls_back, left_to_eager, start
+from torch_max_backend.fallback import compile_graph, falls_back, left_to_eager, or_eager, start
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, caching
@@ -61,7 +61,9 @@ class MaxBackend:
                 # For torch's save_compiled_function: one artifact, which the cache hands over.
                 parsed = replace(parsed, cache=True, fallback="error", background=False)
             try:
-                return self._compile(module, example_inputs, parsed)
+                forks.check()
+                compiled = self._compile(module, example_inputs, parsed)
+                return or_eager(compiled, module) if falls_back(parsed) else compiled
             except MaxBackendError as e:
                 if not falls_back(parsed):
                     raise
@@ -195,10 +197,13 @@ class _Lazy:
         self._boxed_call = True
         self._compile = compile
         self._compiled: Callable[[list[Any]], list[Any]] | None = None
+        self._lock = forks.lock()
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._compiled is None:
-            self._compiled = self._compile()
+            with self._lock:
+                if self._compiled is None:
+                    self._compiled = self._compile()
         return self._compiled(arguments)
 
 

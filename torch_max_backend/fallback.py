@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from functorch.compile import make_boxed_func
 from torch import nn
+from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.utils import counters
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
@@ -22,6 +24,7 @@ from torch.fx import GraphModule, Node
 from torch_max_backend import environment
 from torch_max_backend.errors import (
     ExecutionError,
+    ForkError,
     IndexOutOfBoundsError,
     LinearAlgebraError,
     MaxBackendError,
@@ -199,7 +202,7 @@ class Plan:
         job = self.pieces[0].job
         if self.whole is None and job is not None:
             self._count()
-            return job.in_background(_eager(self.module))
+            return _Guarded(job.in_background(_eager(self.module)), self.pieces[0])
         return Background(_eager(self.module), lambda: self.functions()[0])
 
     def functions(self, *others: Plan) -> list[Function]:
@@ -255,7 +258,38 @@ class Plan:
 def left_to_eager(error: MaxBackendError) -> None:
     """Tell that a whole graph runs in eager PyTorch."""
     counters[COUNTERS]["failed graphs"] += 1
-    log.warning("A graph runs in eager PyTorch: %s", error)
+    if isinstance(error, ForkError):
+        _in_fork(error)
+    else:
+        log.warning("A graph runs in eager PyTorch: %s", error)
+
+
+_told_of_fork = False
+
+
+def _in_fork(error: ForkError) -> None:
+    """Tell once that eager PyTorch runs everything in this process, and let it."""
+    global _told_of_fork
+    if not _told_of_fork:
+        _told_of_fork = True
+        # The threads of GNU's OpenMP are not here either, and torch would wait for them.
+        torch.set_num_threads(1)
+        log.warning("Graphs run in eager PyTorch, on one thread: %s", error)
+
+
+def or_eager(compiled: Callable[..., Any], module: GraphModule) -> Callable[..., Any]:
+    """A compiled Dynamo graph which eager PyTorch runs in forked children."""
+    # Dynamo wraps what it is given once more.
+    compiled = innermost_fn(compiled)
+
+    def run(*arguments: Any) -> Any:
+        try:
+            return compiled(*arguments)
+        except ForkError as e:
+            _in_fork(e)
+            return module(*arguments)
+
+    return run
 
 
 def told(node: Node, count: int, why: str) -> str:
@@ -280,6 +314,10 @@ class _Guarded:
             return self._serve(arguments)
         except (IndexOutOfBoundsError, LinearAlgebraError):
             raise  # as eager does
+        except ForkError as e:
+            _in_fork(e)
+            self._serve = _eager(self._piece.module)
+            return self._serve(arguments)
         except ExecutionError as e:
             assert self._piece.job is not None
             if any(i.mutated for i in self._piece.job.trace.signature.inputs):
@@ -344,4 +382,4 @@ def _asked_for(module: GraphModule) -> bool:
     )
 
 
-__all__ = ["COUNTERS", "Plan", "compile_graph", "falls_back", "start"]
+__all__ = ["COUNTERS", "Plan", "compile_graph", "falls_back", "or_eager", "start"]

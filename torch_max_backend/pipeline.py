@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torch_max_backend import environment, profile
+from torch_max_backend import environment, forks, profile
 from torch_max_backend.cache import memo, store
 from torch_max_backend.errors import CompilationError, OptionError
 from torch_max_backend.log import get_logger, say
@@ -225,6 +225,7 @@ class Job:
 
     def _found(self) -> tuple[dict[str, Model] | None, str]:
         """A loaded model, or those of a stored artifact, this one first, and where it is from."""
+        forks.check()
         shared = memo.get(self.place)
         if self.caching:
             models = _load(self.entry)
@@ -311,6 +312,7 @@ def load_graph(
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
     artifact is ``given``."""
+    forks.check()
     clock, place = profile.Clock(), _place(entry, True)
     with _disable_current_modes(), memo.alone(place):
         clock.restart()

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_max_backend import environment
+from torch_max_backend import environment, forks
 
 if TYPE_CHECKING:
     from max.engine import InferenceSession
@@ -25,23 +25,31 @@ except ImportError:  # Windows, where MAX does not run natively anyway
 _BYTES_PER_COMPILE = 2_500_000_000
 
 _session: InferenceSession | None = None
-_session_lock = threading.Lock()
+_session_lock = forks.lock()
 # MAX compiles one module at a time in a process.
-compile_lock = threading.RLock()
+compile_lock = forks.rlock()
 # Graphs are built while another thread compiles, but one at a time: they share kernel libraries.
-build_lock = threading.RLock()
+build_lock = forks.rlock()
 # Whether this thread holds a compile slot.
 _mine = threading.local()
+# File descriptors of the slots that this process holds.
+_slots: set[int] = set()
 
 
 def session() -> InferenceSession:
-    """The process's session, on the CPU and every accelerator MAX sees."""
+    """The process's session, on the CPU and every accelerator MAX sees.
+
+    Raises:
+        ForkError: This process was forked from one that uses MAX.
+    """
     global _session
+    forks.check()
     if _session is None:
         with _session_lock:
             if _session is None:
                 from max import driver, engine
 
+                forks.use()
                 count = driver.accelerator_count()
                 devices = [driver.CPU(), *(driver.Accelerator(i) for i in range(count))]
                 # num_threads stays out: a value other than the default aborts the process.
@@ -79,6 +87,9 @@ def compile_slot(lock: bool = True) -> Iterator[None]:
         finally:
             _mine.slot = False
             if held is not None:
+                _slots.discard(held)
+                # To close it is not enough: a forked child may have it open.
+                fcntl.flock(held, fcntl.LOCK_UN)
                 os.close(held)
 
 
@@ -115,6 +126,7 @@ def _acquire_slot() -> int | None:
                 handle = os.open(folder / f"compile.{i}.lock", flags, 0o600)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _slots.add(handle)
                     return handle
                 except OSError:
                     os.close(handle)
@@ -122,3 +134,12 @@ def _acquire_slot() -> int | None:
             delay = min(0.1, delay * 1.5)
     except OSError:
         return None  # The bound is a courtesy to the machine; without it compiling still works.
+
+
+@forks.in_child
+def _in_child() -> None:
+    """The slots are the parent's, and free when it ends."""
+    for held in _slots:
+        os.close(held)
+    _slots.clear()
+    _mine.slot = False

@@ -15,11 +15,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch_max_backend import forks
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import compile_slot
 from torch_max_backend.errors import CompilationError
@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _NICENESS = 19
 
 _running: set[subprocess.Popen[bytes]] = set()
-_lock = threading.Lock()
+_lock = forks.lock()
 _ending = False
 
 
@@ -107,14 +107,10 @@ def end_workers() -> None:
             worker.kill()
 
 
+@forks.in_child
 def _in_child() -> None:
     """A forked child has no workers; those of its parent are not its to end."""
-    global _lock
-    _lock = threading.Lock()
     _running.clear()
-
-
-os.register_at_fork(after_in_child=_in_child)
 
 
 def _end_with(parent: int) -> None:
