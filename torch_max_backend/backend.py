@@ -15,8 +15,15 @@ from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, forks
-from torch_max_backend.errors import MaxBackendError
-from torch_max_backend.fallback import compile_graph, falls_back, left_to_eager, or_eager, start
+from torch_max_backend.errors import ForkError, MaxBackendError
+from torch_max_backend.fallback import (
+    compile_graph,
+    eager_in_fork,
+    falls_back,
+    left_to_eager,
+    or_eager,
+    start,
+)
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, caching
@@ -67,6 +74,8 @@ class MaxBackend:
             except MaxBackendError as e:
                 if not falls_back(parsed):
                     raise
+                if isinstance(e, ForkError):
+                    return eager_in_fork(e, module)
                 left_to_eager(e)
                 return module
         except MaxBackendError as e:

@@ -292,6 +292,17 @@ def or_eager(compiled: Callable[..., Any], module: GraphModule) -> Callable[...,
     return run
 
 
+def eager_in_fork(error: ForkError, module: GraphModule) -> Callable[..., Any]:
+    """A Dynamo graph as eager PyTorch runs it in a forked child."""
+
+    def run(*arguments: Any) -> Any:
+        # Not before the call: Dynamo lets nobody change the number of threads while it traces.
+        _in_fork(error)
+        return module(*arguments)
+
+    return run
+
+
 def told(node: Node, count: int, why: str) -> str:
     """That torch runs an operator, why, and where it is."""
     from torch_max_backend.convert.describe import describe_call, where
@@ -382,4 +393,4 @@ def _asked_for(module: GraphModule) -> bool:
     )
 
 
-__all__ = ["COUNTERS", "Plan", "compile_graph", "falls_back", "or_eager", "start"]
+__all__ = ["COUNTERS", "Plan", "compile_graph", "eager_in_fork", "falls_back", "or_eager", "start"]
