@@ -115,7 +115,7 @@ def _after_in_child() -> None:
         _reset(dynamo.compile_lock)
     if _used and not _inherited:
         _inherited = True
-        _end_without_destructors()
+        end_without_destructors()
     keep_for_ever(_results)
     for action in _in_child:
         action()
@@ -126,7 +126,7 @@ def _reset(held: Any) -> None:
         held._at_fork_reinit()
 
 
-def _end_without_destructors() -> None:
+def end_without_destructors() -> None:
     """Have this process end after Python and before C++ has finished with it (on Linux)."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):

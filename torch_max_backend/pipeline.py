@@ -205,6 +205,8 @@ class Job:
     def functions(self, *others: Job) -> list[Function]:
         """The functions of this job and others, from the process, the disk or the compiler, which
         is given all that are missing as one module."""
+        from torch_max_backend.compile.session import alone_on_machine
+
         jobs = [self, *others]
         with ExitStack() as stack:
             stack.enter_context(own_modes())
@@ -212,12 +214,11 @@ class Job:
             for place in sorted({job.place for job in jobs}):
                 stack.enter_context(memo.alone(place))
             done: dict[Job, Function] = {}
-            for job in jobs:
-                job.clock.restart()
-                models, origin = job._found()
-                if models is not None:
-                    done[job] = job._executable(models, origin)
-            missing = [job for job in jobs if job not in done]
+            missing = _look_up(jobs, done)
+            if any(job.caching for job in missing):
+                # Nor do two processes compile for one place.
+                stack.enter_context(alone_on_machine(job.place for job in missing))
+                missing = _look_up(missing, done)
             for job, model in zip(missing, _made(missing) if missing else (), strict=True):
                 origin = "compiled" if job is missing[0] else "joined"
                 done[job] = job._executable({job.place: model}, origin)
@@ -244,6 +245,16 @@ class Job:
             record = record or profile.start(self.clock, origin, self.operators)
             profile.tell(record)
         return executable(models, self.trace.signature, self.constants, self.static, record)
+
+
+def _look_up(jobs: Sequence[Job], done: dict[Job, Function]) -> list[Job]:
+    """Do the jobs whose models are to be had without compiling; those that remain."""
+    for job in jobs:
+        job.clock.restart()
+        models, origin = job._found()
+        if models is not None:
+            done[job] = job._executable(models, origin)
+    return [job for job in jobs if job not in done]
 
 
 def _made(jobs: Sequence[Job]) -> list[Model]:

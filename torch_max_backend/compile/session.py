@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,8 @@ compile_lock = forks.rlock()
 build_lock = forks.rlock()
 # Whether this thread holds a compile slot.
 _mine = threading.local()
-# File descriptors of the slots that this process holds.
-_slots: set[int] = set()
+# File descriptors of the locks that this process holds.
+_held: set[int] = set()
 
 
 def session() -> InferenceSession:
@@ -80,17 +81,13 @@ def compile_slot(lock: bool = True) -> Iterator[None]:
         if getattr(_mine, "slot", False):
             yield
             return
-        held = _acquire_slot()
+        held = _acquire(_slot_names)
         _mine.slot = True
         try:
             yield
         finally:
             _mine.slot = False
-            if held is not None:
-                _slots.discard(held)
-                # To close it is not enough: a forked child may have it open.
-                fcntl.flock(held, fcntl.LOCK_UN)
-                os.close(held)
+            _release(held)
 
 
 @contextmanager
@@ -111,7 +108,28 @@ def compile_place() -> Iterator[bool]:
                 compile_lock.release()
 
 
-def _acquire_slot() -> int | None:
+@contextmanager
+def alone_on_machine(places: Iterable[str]) -> Iterator[None]:
+    """In the body, no other process of this user compiles for the same places.
+
+    Args:
+        places: What names artifacts. Few share a lock with others, which then wait as well.
+    """
+    numbers = {hashlib.sha256(place.encode()).digest()[0] for place in places}
+    with ExitStack() as stack:
+        # In one order for all, so that no two wait for each other.
+        for number in sorted(numbers):
+            name = f"artifact.{number}.lock"
+            stack.callback(_release, _acquire(lambda name=name: (name,)))
+        yield
+
+
+def _slot_names() -> list[str]:
+    return [f"compile.{i}.lock" for i in range(compile_jobs())]
+
+
+def _acquire(names: Callable[[], Iterable[str]]) -> int | None:
+    """Lock the first file that is free among those of these names, or wait for one."""
     if fcntl is None:
         return None
     folder = Path(tempfile.gettempdir()) / f"torch_max_backend-{os.getuid()}"
@@ -121,25 +139,33 @@ def _acquire_slot() -> int | None:
             return None
         delay = 0.02
         while True:
-            for i in range(compile_jobs()):
+            for name in names():
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                handle = os.open(folder / f"compile.{i}.lock", flags, 0o600)
+                handle = os.open(folder / name, flags, 0o600)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _slots.add(handle)
+                    _held.add(handle)
                     return handle
                 except OSError:
                     os.close(handle)
             time.sleep(delay)
             delay = min(0.1, delay * 1.5)
     except OSError:
-        return None  # The bound is a courtesy to the machine; without it compiling still works.
+        return None  # A courtesy to the machine; without it compiling still works.
+
+
+def _release(held: int | None) -> None:
+    if held is not None:
+        _held.discard(held)
+        # To close it is not enough: a forked child may have it open.
+        fcntl.flock(held, fcntl.LOCK_UN)
+        os.close(held)
 
 
 @forks.in_child
 def _in_child() -> None:
-    """The slots are the parent's, and free when it ends."""
-    for held in _slots:
+    """The locks are the parent's, and free when it ends."""
+    for held in _held:
         os.close(held)
-    _slots.clear()
+    _held.clear()
     _mine.slot = False

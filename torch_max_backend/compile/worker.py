@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from torch_max_backend import forks
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import compile_slot
 from torch_max_backend.errors import CompilationError
+from torch_max_backend.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from max.graph import Module
@@ -63,8 +63,8 @@ def compile_elsewhere(
     Raises:
         CompilationError: MAX's compiler refused it, or the worker died.
     """
-    with tempfile.TemporaryDirectory(prefix="torch_max_backend-") as folder:
-        source, target = Path(folder) / "module.mlirbc", Path(folder) / "artifact.mef"
+    with temporary_folder() as folder:
+        source, target = folder / "module.mlirbc", folder / "artifact.mef"
         source.write_bytes(module.mlir_module.bytecode)
         command = [sys.executable, "-m", __name__, str(os.getpid()), str(int(background))]
         command += [str(source), str(target), *map(str, libraries)]
@@ -72,6 +72,10 @@ def compile_elsewhere(
             worker = _start(command, what)
             try:
                 _, said = worker.communicate()
+            except BaseException:
+                worker.kill()  # Control-C: nobody waits for it any more
+                worker.wait()
+                raise
             finally:
                 with _lock:
                     _running.discard(worker)
