@@ -14,8 +14,8 @@ from torch._guards import TracingContext
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
-from torch_max_backend import environment
-from torch_max_backend.errors import MaxBackendError
+from torch_max_backend import environment, forked, forks
+from torch_max_backend.errors import ForkError, MaxBackendError
 from torch_max_backend.fallback import compile_graph, falls_back, left_to_torch, start
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
@@ -61,10 +61,14 @@ class MaxBackend:
                 # For torch's save_compiled_function: one artifact, which the cache hands over.
                 parsed = replace(parsed, cache=True, fallback="error", background=False)
             try:
-                return self._compile(module, example_inputs, parsed)
+                forks.check()
+                compiled = self._compile(module, example_inputs, parsed)
+                return forked.or_eager(compiled, module) if falls_back(parsed) else compiled
             except MaxBackendError as e:
                 if not falls_back(parsed):
                     raise
+                if isinstance(e, ForkError):
+                    return forked.eager(e, module)
                 return left_to_torch(module, example_inputs, e, parsed)
         except MaxBackendError as e:
             # Where the traceback that torch.compile shows begins.
@@ -194,10 +198,13 @@ class _Lazy:
         self._boxed_call = True
         self._compile = compile
         self._compiled: Callable[[list[Any]], list[Any]] | None = None
+        self._lock = forks.lock()
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._compiled is None:
-            self._compiled = self._compile()
+            with self._lock:
+                if self._compiled is None:
+                    self._compiled = self._compile()
         return self._compiled(arguments)
 
 

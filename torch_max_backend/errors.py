@@ -69,6 +69,11 @@ class ExecutionError(MaxBackendError):
     """A compiled model refused its inputs or failed while it ran."""
 
 
+class ForkError(ExecutionError):
+    """A compiled model was called, or a graph compiled, in a process that was forked from one that
+    uses MAX."""
+
+
 class IndexOutOfBoundsError(ExecutionError, IndexError):
     """An index in a tensor's data lies outside the tensor it indexes, as eager's ``IndexError``."""
 

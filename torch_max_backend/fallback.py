@@ -19,9 +19,10 @@ from torch._dynamo.utils import counters
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-from torch_max_backend import environment
+from torch_max_backend import environment, forked
 from torch_max_backend.errors import (
     ExecutionError,
+    ForkError,
     IndexOutOfBoundsError,
     LinearAlgebraError,
     MaxBackendError,
@@ -203,7 +204,7 @@ class Plan:
         job = self.pieces[0].job
         if self.whole is None and job is not None:
             self._count()
-            return job.in_background(_eager(self.module))
+            return self._guarded(job.in_background(_eager(self.module)), self.pieces[0])
         return Background(_eager(self.module), lambda: self.functions()[0])
 
     def functions(self, *others: Plan) -> list[Function]:
@@ -229,23 +230,28 @@ class Plan:
 
     def _function(self, made: Sequence[Function]) -> Function:
         self._count()
-        inductor = _fallback(self._options) == "inductor"
-        guarded = [_Guarded(f, p, inductor) for f, p in zip(made, self.pieces, strict=True)]
+        guarded = [self._guarded(f, p) for f, p in zip(made, self.pieces, strict=True)]
         if self.whole is None:
-            return guarded[0] if guarded else by_torch(self.module, inductor)
+            return guarded[0] if guarded else by_torch(self.module, self._inductor)
         for k, function in enumerate(guarded):
             setattr(self.whole, f"part{k}", _Part(function))
-        if not inductor:
+        if not self._inductor:
             return _eager(self.whole)
         from torch_max_backend.inductor import between_parts
 
         return _eager(between_parts(self.whole))
 
+    @property
+    def _inductor(self) -> bool:
+        return _fallback(self._options) == "inductor"
+
+    def _guarded(self, function: Function, piece: Piece) -> _Guarded:
+        return _Guarded(function, piece, self._inductor)
+
     def _count(self) -> None:
         """Tell torch's counters, and once of each operator whoever reads the log."""
         from torch_max_backend.graph.split import work
 
-        inductor = _fallback(self._options) == "inductor"
         known = counters[COUNTERS]
         known["graphs"] += 1
         known["parts"] += len(self.pieces)
@@ -259,7 +265,7 @@ class Plan:
             target = str(nodes[name].target)
             if target not in _told:
                 _told.add(target)
-                log.warning("%s", told(nodes[name], often[target], why, inductor))
+                log.warning("%s", told(nodes[name], often[target], why, self._inductor))
 
 
 def left_to_torch(
@@ -276,7 +282,10 @@ def left_to_torch(
 
 def _tell_failed(error: MaxBackendError, options: Options) -> None:
     counters[COUNTERS]["failed graphs"] += 1
-    log.warning("A graph runs in %s: %s", _name(_fallback(options) == "inductor"), error)
+    if isinstance(error, ForkError):
+        forked.tell(error)
+    else:
+        log.warning("A graph runs in %s: %s", _name(_fallback(options) == "inductor"), error)
 
 
 def told(node: Node, count: int, why: str, inductor: bool = False) -> str:
@@ -306,6 +315,10 @@ class _Guarded:
             return self._serve(arguments)
         except (IndexOutOfBoundsError, LinearAlgebraError):
             raise  # as eager does
+        except ForkError as e:
+            forked.tell(e)
+            self._serve = _eager(self._piece.module)
+            return self._serve(arguments)
         except ExecutionError as e:
             assert self._piece.job is not None
             if any(i.mutated for i in self._piece.job.trace.signature.inputs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch.library import CustomOpDef
 from torch_max_backend.convert.registry import Refusal, argument_name, map_to
 from torch_max_backend.errors import RegistrationError
 from torch_max_backend.graph.mutating import counterpart, run_by
+from torch_max_backend.temporary import folder_until_exit
 
 _SCALARS = ("float", "int", "bool", "SymInt")
 
@@ -105,7 +105,7 @@ def mojo_op(
 
 def _sources(source: str | Path, kernel: str) -> Path:
     if isinstance(source, str) and "\n" in source:
-        path = Path(tempfile.mkdtemp(prefix="torch_max_backend-")) / f"{kernel}.mojo"
+        path = folder_until_exit() / f"{kernel}.mojo"
         path.write_text(inspect.cleandoc(source) + "\n")
         return path
     path = Path(source).resolve()

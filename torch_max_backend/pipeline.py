@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torch_max_backend import environment, profile
+from torch_max_backend import environment, forks, profile
 from torch_max_backend.cache import memo, store
 from torch_max_backend.errors import CompilationError, OptionError
 from torch_max_backend.log import get_logger, say
@@ -217,6 +217,8 @@ class Job:
     def functions(self, *others: Job) -> list[Function]:
         """The functions of this job and others, from the process, the disk or the compiler, which
         is given all that are missing as one module."""
+        from torch_max_backend.compile.session import alone_on_machine
+
         jobs = [self, *others]
         with ExitStack() as stack:
             stack.enter_context(own_modes())
@@ -224,12 +226,11 @@ class Job:
             for place in sorted({job.place for job in jobs}):
                 stack.enter_context(memo.alone(place))
             done: dict[Job, Function] = {}
-            for job in jobs:
-                job.clock.restart()
-                models, origin = job._found()
-                if models is not None:
-                    done[job] = job._executable(models, origin)
-            missing = [job for job in jobs if job not in done]
+            missing = _look_up(jobs, done)
+            if any(job.caching for job in missing):
+                # Nor do two processes compile for one place.
+                stack.enter_context(alone_on_machine(job.place for job in missing))
+                missing = _look_up(missing, done)
             for job, model in zip(missing, _made(missing) if missing else (), strict=True):
                 origin = "compiled" if job is missing[0] else "joined"
                 done[job] = job._executable({job.place: model}, origin)
@@ -237,6 +238,7 @@ class Job:
 
     def _found(self) -> tuple[dict[str, Model] | None, str]:
         """A loaded model, or those of a stored artifact, this one first, and where it is from."""
+        forks.check()
         shared = memo.get(self.place)
         if self.caching:
             models = _load(self.entry)
@@ -256,6 +258,16 @@ class Job:
             profile.tell(record)
         signature = self.trace.signature
         return executable(models, signature, self.constants, self.static, record, self.replay)
+
+
+def _look_up(jobs: Sequence[Job], done: dict[Job, Function]) -> list[Job]:
+    """Do the jobs whose models are to be had without compiling; those that remain."""
+    for job in jobs:
+        job.clock.restart()
+        models, origin = job._found()
+        if models is not None:
+            done[job] = job._executable(models, origin)
+    return [job for job in jobs if job not in done]
 
 
 def _made(jobs: Sequence[Job]) -> list[Model]:
@@ -325,6 +337,7 @@ def load_graph(
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
     artifact is ``given``."""
+    forks.check()
     clock, place = profile.Clock(), _place(entry, True)
     with _disable_current_modes(), memo.alone(place):
         clock.restart()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch_max_backend import forks
 from torch_max_backend.log import say
 
 Function = Callable[[list[Any]], list[Any]]
@@ -20,7 +21,7 @@ STAGES = ("analyse", "key", "build", "compile", "load", "store")
 _CALLS = ("calls", "total", "mean", "bind", "run", "rebuild")
 
 _graphs: list[Graph] = []
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 class Clock:
@@ -74,7 +75,7 @@ class Graph:
     bind: float = 0.0
     run: float = 0.0
     rebuild: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    lock: threading.Lock = field(default_factory=forks.lock, repr=False)
 
     @property
     def total(self) -> float:
@@ -206,3 +207,10 @@ def _say_table() -> None:
         "torch_max_backend: graphs of this process; stages in seconds; total, mean and its parts "
         "bind, run and rebuild in milliseconds\n" + table()
     )
+
+
+@forks.in_child
+def _in_child() -> None:
+    """The table is the parent's."""
+    _graphs.clear()
+    atexit.unregister(_say_table)

@@ -7,10 +7,12 @@ by a small object that its users keep alive.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from torch_max_backend import forks
 
 if TYPE_CHECKING:
     from max.engine import Model
@@ -22,12 +24,15 @@ class _Held:
     def __init__(self, model: Model) -> None:
         self.model = model
 
+    def __del__(self, ended: Callable[[], None] = forks.model_ended) -> None:
+        ended()  # an argument, because names are gone when the interpreter ends
+
 
 _held: WeakValueDictionary[str, _Held] = WeakValueDictionary()
 _by_user: WeakKeyDictionary[object, list[_Held]] = WeakKeyDictionary()
 # A lock for each key that someone works on, and how many threads hold or await it.
 _busy: dict[str, tuple[threading.Lock, int]] = {}
-_guard = threading.Lock()
+_guard = forks.lock()
 
 
 def get(key: str) -> Model | None:
@@ -66,3 +71,11 @@ def alone(key: str) -> Iterator[None]:
             lock, count = _busy.pop(key)
             if count > 1:
                 _busy[key] = (lock, count - 1)
+
+
+@forks.in_child
+def _in_child() -> None:
+    """Nobody works on anything here, and no model may end."""
+    _busy.clear()
+    for held in _held.values():
+        forks.keep_for_ever(held)

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sysconfig
-import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 from torch_max_backend import environment
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.private_dir import private_dir
+from torch_max_backend.temporary import folder_until_exit, temporary_folder
 
 BASE = "base"
 
@@ -104,16 +104,16 @@ def kernel_library_path(library: str | Path = BASE) -> Path:
 @cache
 def _precompiled(library: str | Path, name: str) -> Path:
     folder = private_dir("kernels") if environment.cache_enabled() else None
-    folder = folder or Path(tempfile.mkdtemp(prefix="torch_max_backend-"))
+    folder = folder or folder_until_exit()
     target = folder / name
     if target.is_file():
         return target
     # The compiled module is named after its file, so only the folder may be temporary.
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
-        sources = Path(partial) / "sources"
+    with temporary_folder(".partial-", folder) as partial:
+        sources = partial / "sources"
         _copy(library, sources) if isinstance(library, Path) else _gather(library, sources)
-        _precompile(sources, Path(partial) / target.name)
-        os.replace(Path(partial) / target.name, target)
+        _precompile(sources, partial / target.name)
+        os.replace(partial / target.name, target)
     return target
 
 

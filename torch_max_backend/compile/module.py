@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch_max_backend import forks
 from torch_max_backend.compile.kernels import BASE, kernel_library_path
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import build_lock, compile_slot, session
@@ -84,7 +86,8 @@ def compile_module(
     """
     with compile_slot(), progress(what, operators):
         try:
-            compiled = session().compile(module, custom_extensions=list(libraries))
+            compiled = session().compile_async(module, custom_extensions=list(libraries))
+            _wait(compiled)
             _return_memory()
             return compiled
         except Exception as e:
@@ -94,6 +97,23 @@ def compile_module(
                 "Set TORCH_MAX_BACKEND_VERBOSE=1 to see the graph; reduce it to the operator that "
                 "fails and report that, or keep the region out with torch.compiler.disable.",
             ) from e
+
+
+def _wait(compiled: CompiledModel) -> None:
+    """Wait until a module is compiled. MAX's own way to wait cannot be interrupted from the
+    keyboard."""
+    done = threading.Event()
+    value = compiled._compiled
+    value.add_done_callback(lambda _: done.set())
+    try:
+        done.wait()
+    except BaseException:
+        # MAX compiles on, in threads that it would wait for at exit.
+        forks.end_without_destructors()
+        raise
+    error = value.exception()
+    if error is not None:
+        raise error
 
 
 def without_calls(error: CompilationError, traces: Sequence[Trace]) -> bool:

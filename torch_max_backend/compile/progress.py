@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from torch_max_backend import forks
 from torch_max_backend.log import get_logger
 
 _SHOW_AFTER = 2.0
@@ -89,6 +90,13 @@ class _Line:
 
 
 _line = _Line()
+
+
+@forks.in_child
+def _in_child() -> None:
+    """What is compiled is the parent's, and its thread that tells of it is not here."""
+    global _line
+    _line = _Line()
 
 
 @contextmanager

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_max_backend import environment
+from torch_max_backend import environment, forks
 
 if TYPE_CHECKING:
     from max.engine import InferenceSession
@@ -25,23 +26,31 @@ except ImportError:  # Windows, where MAX does not run natively anyway
 _BYTES_PER_COMPILE = 2_500_000_000
 
 _session: InferenceSession | None = None
-_session_lock = threading.Lock()
+_session_lock = forks.lock()
 # MAX compiles one module at a time in a process.
-compile_lock = threading.RLock()
+compile_lock = forks.rlock()
 # Graphs are built while another thread compiles, but one at a time: they share kernel libraries.
-build_lock = threading.RLock()
+build_lock = forks.rlock()
 # Whether this thread holds a compile slot.
 _mine = threading.local()
+# File descriptors of the locks that this process holds.
+_held: set[int] = set()
 
 
 def session() -> InferenceSession:
-    """The process's session, on the CPU and every accelerator MAX sees."""
+    """The process's session, on the CPU and every accelerator MAX sees.
+
+    Raises:
+        ForkError: This process was forked from one that uses MAX.
+    """
     global _session
+    forks.check()
     if _session is None:
         with _session_lock:
             if _session is None:
                 from max import driver, engine
 
+                forks.use()
                 count = driver.accelerator_count()
                 devices = [driver.CPU(), *(driver.Accelerator(i) for i in range(count))]
                 # num_threads stays out: a value other than the default aborts the process.
@@ -72,14 +81,13 @@ def compile_slot(lock: bool = True) -> Iterator[None]:
         if getattr(_mine, "slot", False):
             yield
             return
-        held = _acquire_slot()
+        held = _acquire(_slot_names)
         _mine.slot = True
         try:
             yield
         finally:
             _mine.slot = False
-            if held is not None:
-                os.close(held)
+            _release(held)
 
 
 @contextmanager
@@ -100,7 +108,28 @@ def compile_place() -> Iterator[bool]:
                 compile_lock.release()
 
 
-def _acquire_slot() -> int | None:
+@contextmanager
+def alone_on_machine(places: Iterable[str]) -> Iterator[None]:
+    """In the body, no other process of this user compiles for the same places.
+
+    Args:
+        places: What names artifacts. Few share a lock with others, which then wait as well.
+    """
+    numbers = {hashlib.sha256(place.encode()).digest()[0] for place in places}
+    with ExitStack() as stack:
+        # In one order for all, so that no two wait for each other.
+        for number in sorted(numbers):
+            name = f"artifact.{number}.lock"
+            stack.callback(_release, _acquire(lambda name=name: (name,)))
+        yield
+
+
+def _slot_names() -> list[str]:
+    return [f"compile.{i}.lock" for i in range(compile_jobs())]
+
+
+def _acquire(names: Callable[[], Iterable[str]]) -> int | None:
+    """Lock the first file that is free among those of these names, or wait for one."""
     if fcntl is None:
         return None
     folder = Path(tempfile.gettempdir()) / f"torch_max_backend-{os.getuid()}"
@@ -110,15 +139,33 @@ def _acquire_slot() -> int | None:
             return None
         delay = 0.02
         while True:
-            for i in range(compile_jobs()):
+            for name in names():
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                handle = os.open(folder / f"compile.{i}.lock", flags, 0o600)
+                handle = os.open(folder / name, flags, 0o600)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _held.add(handle)
                     return handle
                 except OSError:
                     os.close(handle)
             time.sleep(delay)
             delay = min(0.1, delay * 1.5)
     except OSError:
-        return None  # The bound is a courtesy to the machine; without it compiling still works.
+        return None  # A courtesy to the machine; without it compiling still works.
+
+
+def _release(held: int | None) -> None:
+    if held is not None:
+        _held.discard(held)
+        # To close it is not enough: a forked child may have it open.
+        fcntl.flock(held, fcntl.LOCK_UN)
+        os.close(held)
+
+
+@forks.in_child
+def _in_child() -> None:
+    """The locks are the parent's, and free when it ends."""
+    for held in _held:
+        os.close(held)
+    _held.clear()
+    _mine.slot = False

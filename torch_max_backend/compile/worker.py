@@ -14,15 +14,15 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch_max_backend import forks
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import compile_slot
 from torch_max_backend.errors import CompilationError
+from torch_max_backend.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from max.graph import Module
@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _NICENESS = 19
 
 _running: set[subprocess.Popen[bytes]] = set()
-_lock = threading.Lock()
+_lock = forks.lock()
 _ending = False
 
 
@@ -63,8 +63,8 @@ def compile_elsewhere(
     Raises:
         CompilationError: MAX's compiler refused it, or the worker died.
     """
-    with tempfile.TemporaryDirectory(prefix="torch_max_backend-") as folder:
-        source, target = Path(folder) / "module.mlirbc", Path(folder) / "artifact.mef"
+    with temporary_folder() as folder:
+        source, target = folder / "module.mlirbc", folder / "artifact.mef"
         source.write_bytes(module.mlir_module.bytecode)
         command = [sys.executable, "-m", __name__, str(os.getpid()), str(int(background))]
         command += [str(source), str(target), *map(str, libraries)]
@@ -72,6 +72,10 @@ def compile_elsewhere(
             worker = _start(command, what)
             try:
                 _, said = worker.communicate()
+            except BaseException:
+                worker.kill()  # Control-C: nobody waits for it any more
+                worker.wait()
+                raise
             finally:
                 with _lock:
                     _running.discard(worker)
@@ -107,14 +111,10 @@ def end_workers() -> None:
             worker.kill()
 
 
+@forks.in_child
 def _in_child() -> None:
     """A forked child has no workers; those of its parent are not its to end."""
-    global _lock
-    _lock = threading.Lock()
     _running.clear()
-
-
-os.register_at_fork(after_in_child=_in_child)
 
 
 def _end_with(parent: int) -> None:

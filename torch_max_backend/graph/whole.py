@@ -6,7 +6,6 @@ decompositions is asked. Inside ``whole()`` it calls the operators that have low
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from torch._C import DispatchKey
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._ops import OpOverload
 
+from torch_max_backend import forks
 from torch_max_backend.convert.registry import registry
 
 aten = torch.ops.aten
@@ -31,7 +31,7 @@ _FILTERED = (
     aten._upsample_lanczos2d_aa,
 )  # fmt: skip
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _depth = 0
 _saved: dict[OpOverload, dict[Any, Callable[..., Any]]] = {}
 

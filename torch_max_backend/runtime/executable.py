@@ -6,9 +6,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 
+from torch_max_backend import forks
 from torch_max_backend.bank.provider import routine
 from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
 from torch_max_backend.graph.layout import Layout
@@ -61,6 +63,7 @@ class Executable:
                 if item.kind == "tensor" and item.index not in static
             ]
             self._execute = DeviceGraphs(model, self._execute, moving)
+        _executables.add(self)
         self._signature = signature
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
@@ -177,14 +180,15 @@ class Executable:
         arguments: a copy costs more than its bytes, for it wakes up torch's threads, which then
         keep the cores from MAX's.
         """
-        suspects = set(self._suspects)
+        asked = self._suspects  # another thread may settle them meanwhile
+        suspects = set(asked)
         inputs = zip(buffers, self._signature.inputs, strict=True)
         given = [_memory(b) for b, item in inputs if item.kind != "carrier"]
         extents = [_extent(r) for r in results]
         kept = [e for i, e in enumerate(extents) if i not in suspects or i in self._internal]
         taken = _Extents([*given, *kept])
         sharing = []
-        for i in self._suspects:
+        for i in asked:
             if i in self._internal:
                 continue
             if taken.overlap(extents[i]):
@@ -195,7 +199,7 @@ class Executable:
         if self._internal:
             shown = [e for i, e in enumerate(extents) if i not in self._internal]
             public = _Extents([*given, *shown])
-            for i in self._suspects:
+            for i in asked:
                 if i in self._internal and public.overlap(extents[i]):
                     sharing.append(i)
                     view = self._view(i, results[i], arguments)
@@ -215,6 +219,24 @@ class Executable:
             return None
         offset = argument.storage_offset() + (first - start) // argument.element_size()
         return argument.detach().as_strided(result.shape, result.stride(), offset)
+
+
+_executables: WeakSet[Executable] = WeakSet()
+
+
+class _Inherited(Executable):
+    """What an executable becomes in a forked child. Nobody asks where he is at each call."""
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        forks.check()
+        raise AssertionError("executables are inherited in forked children alone")
+
+
+@forks.in_child
+def _in_child() -> None:
+    if forks.inherited():
+        for executable in _executables:
+            executable.__class__ = _Inherited
 
 
 class _Extents:

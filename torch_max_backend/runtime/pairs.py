@@ -42,7 +42,12 @@ class _Paired:
         for i, tensor in given.items():
             arguments[i] = torch.view_as_real(tensor.detach().resolve_conj().resolve_neg())
         written = [(given[i], arguments[i]) for i in self._written]
-        results = self._function(arguments)
+        try:
+            results = self._function(arguments)
+        except Exception:
+            for i, tensor in given.items():
+                arguments[i] = tensor  # for whoever takes over
+            raise
         for tensor, pairs in written:
             if tensor.is_conj() or tensor.is_neg():
                 tensor.copy_(torch.view_as_complex(pairs))
