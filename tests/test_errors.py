@@ -110,7 +110,7 @@ def test_a_failing_compile_carries_maxs_own_words(
             raise RuntimeError("Failed to compile the model") from e
 
     monkeypatch.setattr(module, "compile_slot", contextlib.nullcontext)
-    monkeypatch.setattr(module, "session", lambda: SimpleNamespace(compile=fail))
+    monkeypatch.setattr(module, "session", lambda: SimpleNamespace(compile_async=fail))
     with pytest.raises(MaxBackendError) as caught:
         compiled(lambda x: x + 17, torch.ones(2, 3))
     assert type(caught.value) is CompilationError

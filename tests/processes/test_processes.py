@@ -1,0 +1,152 @@
+"""Several processes: with one cache, interrupted, and what a process gives back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes.conftest import Warm
+from tests.processes.program import finish, start
+from tests.support.groups import compile_group
+
+INTERRUPTED = """
+import torch
+from max import engine
+from torch_max_backend import max_backend
+from torch_max_backend.compile.session import session
+
+begin = engine.InferenceSession.compile_async
+
+def compile_async(*args, **kwargs):
+    made = begin(*args, **kwargs)
+    made._compiled.add_done_callback(lambda _: print("compiled", flush=True))
+    print("compiling", flush=True)
+    return made
+
+engine.InferenceSession.compile_async = compile_async
+torch.compile(lambda x: torch.relu(x * 3) + x.abs() * 7, backend=max_backend)(torch.ones(3, 5))
+"""
+
+WORKER = """
+import subprocess, sys
+from types import SimpleNamespace
+from torch_max_backend.compile import worker
+
+class Sys:
+    executable = sys.argv[1]
+
+class Popen(subprocess.Popen):
+    def communicate(self, *args, **kwargs):
+        print("started", flush=True)
+        return super().communicate(*args, **kwargs)
+
+worker.sys = Sys
+worker.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
+module = SimpleNamespace(mlir_module=SimpleNamespace(bytecode=b""))
+try:
+    worker.compile_elsewhere(module, [], "a graph")
+except KeyboardInterrupt:
+    print(sorted(worker._running))
+print(open(sys.argv[2]).read())
+"""
+
+FREED = """
+import gc, weakref
+import torch
+from tests.processes.program import Net, compiled, rows
+from torch_max_backend.cache import memo
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+x, sizes = rows(200_000), []  # 6.4 MB
+for i in range(30):
+    net = Net()
+    parameter = weakref.ref(net.scale)
+    function = compiled(net)
+    with torch.no_grad():
+        y = function(x)
+    assert len(memo._held) == 1
+    del net, function, y
+    torch._dynamo.reset()
+    gc.collect()
+    assert parameter() is None
+    assert not (memo._held or memo._by_user or memo._busy)
+    sizes.append(resident())
+grown = (sizes[-1] - sizes[9]) / 20
+assert grown < 400_000, f"{grown:.0f} bytes a model"
+"""
+
+
+@compile_group("processes", weight=2)
+def test_processes_that_want_one_artifact_compile_it_once(warm: Warm) -> None:
+    stored = [key for said in warm.said for what, key in said if what == "stored"]
+    found = [key for said in warm.said for what, key in said if what == "found"]
+    assert len(stored) == 2
+    assert len(set(stored)) == 2
+    assert sorted(found) == sorted(stored)
+
+
+@compile_group("processes")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_models_that_nobody_uses_give_their_memory_back(warm: Warm) -> None:
+    process = start(FREED, warm.environment)
+    _, err = finish(process)
+    assert process.returncode == 0, err
+
+
+def _free(lock: Path) -> bool:
+    with open(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+@compile_group("processes")
+def test_control_c_ends_a_process_that_compiles(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "TMPDIR": str(tmp_path),
+        "TORCH_MAX_BACKEND_CACHE": "0",
+    }
+    process = start(INTERRUPTED, environment)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "compiling\n", finish(process)
+    process.send_signal(signal.SIGINT)
+    out, err = finish(process)
+    assert "compiled" not in out, "it waited for the compile"
+    assert "KeyboardInterrupt" in err
+    assert process.returncode == -signal.SIGINT
+    left = [p for p in tmp_path.rglob("*") if p.is_file()]
+    assert all(p.suffix == ".lock" for p in left if "torchinductor" not in str(p)), left
+    locks = [p for p in left if p.suffix == ".lock" and p.parent.name.startswith("torch_max")]
+    assert locks
+    assert all(map(_free, locks))
+
+
+def test_control_c_ends_a_worker(tmp_path: Path) -> None:
+    fake, number = tmp_path / "worker.sh", tmp_path / "pid"
+    fake.write_text(f"#!/bin/sh\necho $$ > {number}.new\nmv {number}.new {number}\nexec cat\n")
+    fake.chmod(0o700)
+    os.mkfifo(tmp_path / "never")
+    fake.write_text(fake.read_text().replace("exec cat", f"exec cat {tmp_path}/never"))
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "TORCH_MAX_BACKEND_COMPILE_JOBS": "1"}
+    process = start(WORKER, environment, str(fake), str(number))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n", finish(process)
+    process.send_signal(signal.SIGINT)
+    out, err = finish(process)
+    assert process.returncode == 0, err
+    running, pid = out.split()
+    assert running == "[]"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+    assert not list(tmp_path.glob("torch_max_backend-*/module.mlirbc"))
