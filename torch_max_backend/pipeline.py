@@ -247,13 +247,8 @@ class Job:
 
 def _made(jobs: Sequence[Job]) -> list[Model]:
     """Compile jobs as one module, here or in a process of its own, and store the artifact."""
-    from torch_max_backend.compile.module import (
-        compile_module,
-        load_models,
-        load_serialized,
-        serialized,
-        without_calls,
-    )
+    from torch_max_backend.compile.loading import load_models, load_serialized
+    from torch_max_backend.compile.module import compile_module, serialized, without_calls
     from torch_max_backend.compile.session import compile_place
     from torch_max_backend.compile.worker import compile_elsewhere
     from torch_max_backend.debug.dump import folder as dump_folder
@@ -354,7 +349,7 @@ def executable(
 def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | None:
     """The model of a key, by its place: the one that is loaded, or that of the stored artifact and
     behind it the artifact's others."""
-    from torch_max_backend.compile.module import load_serialized
+    from torch_max_backend.compile.loading import load_serialized
 
     place = _place(entry, True)
     model = memo.get(place)
