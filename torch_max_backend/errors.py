@@ -79,3 +79,11 @@ class LinearAlgebraError(ExecutionError, torch.linalg.LinAlgError):
 
 class CacheError(MaxBackendError):
     """The artifact cache cannot be used, or an archive is damaged or of no use on this machine."""
+
+
+class InputError(ExecutionError, ValueError):
+    """An argument of a loaded package is not what it was exported for."""
+
+
+class PackageError(MaxBackendError):
+    """A package cannot be written, is damaged, or is of no use on this machine."""

@@ -305,8 +305,12 @@ def load_graph(
     given: store.Entry | None = None,
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
-    artifact is ``given``."""
-    clock, place = profile.Clock(), _place(entry, True)
+    artifact is ``given``.
+
+    Raises:
+        CompilationError: MAX cannot read the artifact that is ``given``.
+    """
+    clock, place = profile.Clock(), _place(entry, given is None)
     with _disable_current_modes(), memo.alone(place):
         clock.restart()
         shared = memo.get(place)
@@ -351,7 +355,8 @@ def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | No
     behind it the artifact's others."""
     from torch_max_backend.compile.loading import load_serialized
 
-    place = _place(entry, True)
+    cached = given is None
+    place = _place(entry, cached)
     model = memo.get(place)
     if model is not None:
         return {place: model}
@@ -361,10 +366,12 @@ def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | No
     try:
         models = load_serialized(stored.artifact)
     except CompilationError as e:
+        if not cached:
+            raise
         log.warning("A cached artifact is ignored: %s", e)
         store.discard(entry)
         return None
-    loaded = {_place(key, True): m for key, m in zip(stored.graphs, models, strict=True)}
+    loaded = {_place(key, cached): m for key, m in zip(stored.graphs, models, strict=True)}
     return {place: loaded.pop(place), **loaded}
 
 

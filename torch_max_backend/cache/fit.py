@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import re
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,11 @@ _OTHER = {
     "target": "another CPU or accelerator",
     "bank": "another library of matrix products",
 }
+
+
+def cache_key(parts: Mapping[str, str]) -> str:
+    """SHA-256 over the components."""
+    return digest(json.dumps(dict(parts), sort_keys=True))
 
 
 @cache

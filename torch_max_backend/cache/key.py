@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from torch_max_backend.cache.fit import cache_key as cache_key
 from torch_max_backend.cache.fit import digest, environment_components
 from torch_max_backend.compile.kernels import source_digest
 from torch_max_backend.convert.registry import registry
@@ -36,11 +37,6 @@ def components(trace: Trace) -> dict[str, str]:
         "lowerings": lowerings_digest(trace),
         **environment_components(),
     }
-
-
-def cache_key(parts: Mapping[str, str]) -> str:
-    """SHA-256 over the components."""
-    return digest(json.dumps(dict(parts), sort_keys=True))
 
 
 def lowerings_digest(trace: Trace) -> str:
