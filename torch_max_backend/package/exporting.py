@@ -145,9 +145,7 @@ class Prepared:
             graphs=carried.graphs,
             signature=job.trace.signature,
             state=tuple(State(name, kind, view) for (name, kind, _), view in kept),
-            constants={
-                n: v for (n, _), v in zip(constants, views[len(found.state) :], strict=True)
-            },
+            constants=dict(zip(job.constants, views[first:], strict=True)),
             inputs=inputs,
             names=found.names,
             symbols=symbols,
