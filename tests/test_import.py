@@ -15,6 +15,7 @@ class Watched(dict):
 os.environ = Watched(os.environ)
 import logging, torch_max_backend
 assert not [n for n in read if str(n).startswith("TORCH_MAX_BACKEND_")], read
+from torch_max_backend import *
 assert not [m for m in sys.modules if m == "max" or m.startswith("max.")], "MAX was imported"
 names = [n for n in logging.root.manager.loggerDict if n.startswith("torch_max_backend")]
 assert names and all(logging.getLogger(n).level == logging.NOTSET for n in names), names

@@ -1,30 +1,31 @@
-"""PyTorch models on Modular MAX: ``torch.compile(model, backend=max_backend)``."""
+"""PyTorch models on Modular MAX. Each name is imported when it is first used: whoever loads a
+package needs nothing of what compiles, which takes longer to import than the package to load."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torch_max_backend.backend import max_backend
-from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.errors import (
-    CacheError,
-    CompilationError,
-    ConversionError,
-    ExecutionError,
-    IndexOutOfBoundsError,
-    InputError,
-    LinearAlgebraError,
-    MaxBackendError,
-    OptionError,
-    PackageError,
-    RegistrationError,
-    UnsupportedDeviceError,
-    UnsupportedDtypeError,
-    UnsupportedError,
-    UnsupportedOperatorError,
-)
-from torch_max_backend.explanation import Explanation, explain
-from torch_max_backend.mojo_op import mojo_op
-
 if TYPE_CHECKING:
+    from torch_max_backend.backend import max_backend
+    from torch_max_backend.convert.registry import Refusal, map_to
+    from torch_max_backend.errors import (
+        CacheError,
+        CompilationError,
+        ConversionError,
+        ExecutionError,
+        IndexOutOfBoundsError,
+        InputError,
+        LinearAlgebraError,
+        MaxBackendError,
+        OptionError,
+        PackageError,
+        RegistrationError,
+        UnsupportedDeviceError,
+        UnsupportedDtypeError,
+        UnsupportedError,
+        UnsupportedOperatorError,
+    )
+    from torch_max_backend.explanation import Explanation, explain
+    from torch_max_backend.mojo_operator import mojo_op
     from torch_max_backend.package.exporting import export
     from torch_max_backend.package.loading import load
 
@@ -54,15 +55,26 @@ __all__ = [
     "mojo_op",
 ]
 
+# Errors are in `errors`.
+_PLACES = {
+    "Explanation": "explanation",
+    "Refusal": "convert.registry",
+    "explain": "explanation",
+    "export": "package.exporting",
+    "load": "package.loading",
+    "map_to": "convert.registry",
+    "max_backend": "backend",
+    "mojo_op": "mojo_operator",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Most processes need neither.
-    if name == "export":
-        from torch_max_backend.package.exporting import export
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_PLACES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
 
-        return export
-    if name == "load":
-        from torch_max_backend.package.loading import load
 
-        return load
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
