@@ -9,12 +9,11 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
 
-from torch_max_backend.cache.autograd import Carried
 from torch_max_backend.errors import PackageError
 from torch_max_backend.options import Options
 from torch_max_backend.package.manifest import (
@@ -27,10 +26,12 @@ from torch_max_backend.package.manifest import (
     Member,
     State,
 )
-from torch_max_backend.package.program import Program, call, program
 from torch_max_backend.package.trees import dumped
 from torch_max_backend.package.weights import header_digest, save, stored
 from torch_max_backend.pipeline import Job, own_modes, start
+
+if TYPE_CHECKING:
+    from torch_max_backend.package.program import Program
 
 
 def export(
@@ -105,6 +106,8 @@ class Prepared:
         """Trace and analyse a model; the arguments and errors are those of ``export``."""
         with own_modes():
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
+        from torch_max_backend.package.program import program
+
         parsed = replace(
             Options.parse(None, options), cache=True, fallback="error", background=False
         )
@@ -131,6 +134,9 @@ class Prepared:
             PackageError: See ``export``.
             CacheError: The cache could not keep the artifact.
         """
+        from torch_max_backend.cache.autograd import Carried
+        from torch_max_backend.package.program import call
+
         found, job = self.program, self.job
         carried = Carried.of(job.entry)
         inputs, symbols, conditions = call(found, job.trace.symbols)
