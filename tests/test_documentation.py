@@ -19,7 +19,8 @@ from torch_max_backend import environment, errors, options
 ROOT = Path(__file__).resolve().parents[1]
 SKILLS = ROOT / ".claude" / "skills"
 USAGE = SKILLS / "mojo-gpu-kernels" / "USAGE.md"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(SKILLS.rglob("*.md"))]
+AHEAD = ROOT / "docs" / "ahead-of-time.md"
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", AHEAD, *sorted(SKILLS.rglob("*.md"))]
 
 documents = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=[str(d.relative_to(ROOT)) for d in DOCUMENTS]
@@ -115,6 +116,13 @@ def test_readme_operator_example_runs() -> None:
     import torch
 
     registry.remove(torch.ops.demo.quick_gelu.default)
+
+
+@compile_group("readme")
+def test_package_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = _blocks(AHEAD, "python")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "ahead-of-time.py", "exec"), {"__name__": "ahead"})
 
 
 def test_readme_explain_example_runs() -> None:

@@ -248,7 +248,7 @@ def _described(leaf: Any) -> str:
     if isinstance(leaf, torch.Tensor):
         layout = "" if leaf.layout is torch.strided else f", {leaf.layout}"
         return f"a tensor of {leaf.dtype}{list(leaf.shape)} on {leaf.device}{layout}"
-    text = repr(leaf)
+    text = " ".join(repr(leaf).split())
     return f"{text if len(text) < 60 else text[:57] + '...'} ({type(leaf).__name__})"
 
 

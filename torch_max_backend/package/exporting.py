@@ -81,17 +81,19 @@ def export(
 
 @dataclass
 class Prepared:
-    """A model on its way into a package: traced and analysed, not yet compiled.
+    """A model on its way into a package: traced, analysed and found fit, not yet compiled.
 
     Attributes:
         program: What ``torch.export`` made of it, as the backend compiles it.
         text: Its graph, to read.
         job: The graph to be compiled.
+        fields: What the manifest says of its calls.
     """
 
     program: Program
     text: str
     job: Job
+    fields: dict[str, Any]
 
     @classmethod
     def of(
@@ -106,7 +108,7 @@ class Prepared:
         """Trace and analyse a model; the arguments and errors are those of ``export``."""
         with own_modes():
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
-        from torch_max_backend.package.program import program
+        from torch_max_backend.package.program import call, program
 
         parsed = replace(
             Options.parse(None, options), cache=True, fallback="error", background=False
@@ -123,9 +125,20 @@ class Prepared:
                 "Call export(exported_program, path=...).",
             )
         found = program(model)
+        trees = dumped(found.trees[0], "the arguments"), dumped(found.trees[1], "the results")
         text = _readable(found.module)
         job = start(found.module, range(len(found.state)), parsed)
-        return cls(found, text, job)
+        inputs, symbols, conditions = call(found, job.trace.symbols)
+        fields = {
+            "inputs": inputs,
+            "names": found.names,
+            "symbols": symbols,
+            "conditions": conditions,
+            "results": tuple(found.results),
+            "arguments_tree": trees[0],
+            "results_tree": trees[1],
+        }
+        return cls(found, text, job, fields)
 
     def write(self, path: Path) -> None:
         """Write the package; the job has been compiled.
@@ -135,30 +148,21 @@ class Prepared:
             CacheError: The cache could not keep the artifact.
         """
         from torch_max_backend.cache.autograd import Carried
-        from torch_max_backend.package.program import call
 
-        found, job = self.program, self.job
+        state, job = self.program.state, self.job
         carried = Carried.of(job.entry)
-        inputs, symbols, conditions = call(found, job.trace.symbols)
-        tensors = [(name, value) for name, _, value in found.state]
+        tensors = [(name, value) for name, _, value in state]
         tensors += [(f"graph/{name}", value) for name, value in job.constants.items()]
         members, views = stored(tensors)
-        first = len(found.state)
-        kept = zip(found.state, views[:first], strict=True)
+        kept = zip(state, views[: len(state)], strict=True)
         manifest = Manifest(
             components=carried.components,
             key=job.entry,
             graphs=carried.graphs,
             signature=job.trace.signature,
             state=tuple(State(name, kind, view) for (name, kind, _), view in kept),
-            constants=dict(zip(job.constants, views[first:], strict=True)),
-            inputs=inputs,
-            names=found.names,
-            symbols=symbols,
-            conditions=conditions,
-            results=tuple(found.results),
-            arguments_tree=dumped(found.trees[0], "the arguments"),
-            results_tree=dumped(found.trees[1], "the results"),
+            constants=dict(zip(job.constants, views[len(state) :], strict=True)),
+            **self.fields,
         )
         try:
             _write(path, manifest, carried.artifact, members, self.text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,12 @@ MAX_BYTES = 256 * 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DEVICE = re.compile(r"cpu|cuda:[0-9]{1,3}")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{1,30}")
+_KINDS: tuple[tuple[set[str], Callable[[Manifest], Iterable[Any]]], ...] = (
+    ({"tensor", "int", "constant"}, lambda m: m.inputs),
+    ({"parameter", "buffer", "temporary", "constant"}, lambda m: m.state),
+    ({"none", "value", "input", "scalar"}, lambda m: m.signature.outputs),
+    ({"tensor", "constant", "carrier", "scalar", "address", "seed"}, lambda m: m.signature.inputs),
+)
 
 
 @dataclass(frozen=True)
@@ -165,8 +171,7 @@ class Manifest:
 
     def encoded(self) -> bytes:
         """The content of the manifest's file."""
-        fields = {"format": FORMAT, **to_plain(self)}
-        return (json.dumps({**fields, "sha256": _checksum(fields)}, indent=1) + "\n").encode()
+        return encoded({"format": FORMAT, **to_plain(self)})
 
 
 def parsed(text: bytes) -> Manifest:
@@ -184,7 +189,9 @@ def parsed(text: bytes) -> Manifest:
                 f"{FORMAT}.",
                 "Export the model again with the torch_max_backend that is installed here.",
             )
-        if found.pop("sha256") != _checksum({"format": version, **found}):
+        # Other spellings of the same JSON are refused too, and with them every flipped bit.
+        del found["sha256"]
+        if encoded({"format": version, **found}) != text:
             raise ValueError("its checksum is wrong")
         manifest = from_plain(Manifest, found)
         _check(manifest)
@@ -201,8 +208,10 @@ def damaged(reason: str) -> PackageError:
     )
 
 
-def _checksum(fields: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+def encoded(fields: dict[str, Any]) -> bytes:
+    """The content of a manifest's file: its fields and their checksum."""
+    checksum = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+    return (json.dumps({**fields, "sha256": checksum}, indent=1) + "\n").encode()
 
 
 def _check(manifest: Manifest) -> None:
@@ -225,6 +234,9 @@ def _check(manifest: Manifest) -> None:
     ):
         _require(_DTYPE.fullmatch(dtype), f"dtype {dtype!r}")
         _require(_DEVICE.fullmatch(device), f"device {device!r}")
+    for kinds, items in _KINDS:
+        for item in items(manifest):
+            _require(item.kind in kinds, f"kind {item.kind!r}")
     for item in signature.inputs:
         _require(item.kind != "seed" or _DEVICE.fullmatch(item.source), "a seed's device")
     taken = sum(i.kind != "constant" for i in manifest.inputs)
