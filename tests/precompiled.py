@@ -147,7 +147,8 @@ class Precompiled:
         return CompiledGraph(run, entry, trace.signature, {}, static)
 
     def _compile(self) -> None:
-        from torch_max_backend.compile.module import build_module, compile_module, load_models
+        from torch_max_backend.compile.loading import load_models
+        from torch_max_backend.compile.module import build_module, compile_module
 
         mlir, libraries = build_module(list(self._traces.values()))
         compiled = compile_module(mlir, libraries, f"{len(self._traces)} graphs")

@@ -69,7 +69,8 @@ def test_what_is_not_for_this_machine_is_refused(private_cache: Path) -> None:
     from torch_max_backend import CacheError
     from torch_max_backend.cache import store
     from torch_max_backend.cache.autograd import Carried
-    from torch_max_backend.cache.key import cache_key, environment_components
+    from torch_max_backend.cache.fit import environment_components
+    from torch_max_backend.cache.key import cache_key
 
     parts = {"graph": "1", **environment_components()}
     key = cache_key(parts)
@@ -79,7 +80,7 @@ def test_what_is_not_for_this_machine_is_refused(private_cache: Path) -> None:
     with pytest.raises(CacheError, match="damaged"):
         Carried(b"other code", carried.sha256, carried.graphs, parts).check(key)
     other = {**parts, "max": "1.0", "target": "another"}
-    words = "max 1.0 instead of .*, another target"
+    words = r"max 1\.0 != .*, another CPU or accelerator"
     with pytest.raises(CacheError, match=words):
         Carried(carried.artifact, carried.sha256, carried.graphs, other).check(key)
     with pytest.raises(CacheError, match="doctor"):

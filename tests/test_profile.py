@@ -130,7 +130,7 @@ def _executable(record: profile.Graph | None) -> tuple[Any, Any]:
     """A function for a model that doubles, and the model's own function."""
     from max.driver import Buffer
 
-    from torch_max_backend.graph.layout import Layout
+    from torch_max_backend.graph.interface import Layout
     from torch_max_backend.graph.signature import ModelInput, Output, Signature
     from torch_max_backend.pipeline import executable
 

@@ -1,25 +1,34 @@
-"""PyTorch models on Modular MAX: ``torch.compile(model, backend=max_backend)``."""
+"""PyTorch models on Modular MAX. Each name is imported when it is first used: whoever loads a
+package needs nothing of what compiles, which takes longer to import than the package to load."""
 
-from torch_max_backend.backend import max_backend
-from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.errors import (
-    CacheError,
-    CompilationError,
-    ConversionError,
-    ExecutionError,
-    ForkError,
-    IndexOutOfBoundsError,
-    LinearAlgebraError,
-    MaxBackendError,
-    OptionError,
-    RegistrationError,
-    UnsupportedDeviceError,
-    UnsupportedDtypeError,
-    UnsupportedError,
-    UnsupportedOperatorError,
-)
-from torch_max_backend.explanation import Explanation, explain
-from torch_max_backend.mojo_op import mojo_op
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch_max_backend.backend import max_backend
+    from torch_max_backend.convert.registry import Refusal, map_to
+    from torch_max_backend.errors import (
+        CacheError,
+        CompilationError,
+        ConversionError,
+        ExecutionError,
+        ForkError,
+        IndexOutOfBoundsError,
+        InputError,
+        LinearAlgebraError,
+        MaxBackendError,
+        OptionError,
+        PackageError,
+        RegistrationError,
+        UnsupportedDeviceError,
+        UnsupportedDtypeError,
+        UnsupportedError,
+        UnsupportedOperatorError,
+    )
+    from torch_max_backend.explanation import Explanation, explain
+    from torch_max_backend.mojo_operator import mojo_op
+    from torch_max_backend.package.exporting import export
+    from torch_max_backend.package.loading import load
 
 __all__ = [
     "CacheError",
@@ -29,9 +38,11 @@ __all__ = [
     "Explanation",
     "ForkError",
     "IndexOutOfBoundsError",
+    "InputError",
     "LinearAlgebraError",
     "MaxBackendError",
     "OptionError",
+    "PackageError",
     "Refusal",
     "RegistrationError",
     "UnsupportedDeviceError",
@@ -39,7 +50,33 @@ __all__ = [
     "UnsupportedError",
     "UnsupportedOperatorError",
     "explain",
+    "export",
+    "load",
     "map_to",
     "max_backend",
     "mojo_op",
 ]
+
+# Errors are in `errors`.
+_PLACES = {
+    "Explanation": "explanation",
+    "Refusal": "convert.registry",
+    "explain": "explanation",
+    "export": "package.exporting",
+    "load": "package.loading",
+    "map_to": "convert.registry",
+    "max_backend": "backend",
+    "mojo_op": "mojo_operator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_PLACES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,13 +15,14 @@ from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, forked, forks
-from torch_max_backend.errors import ForkError, MaxBackendError
+from torch_max_backend.errors import ForkError, MaxBackendError, join_dynamo
 from torch_max_backend.fallback import compile_graph, falls_back, left_to_torch, start
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, caching
 
 log = get_logger("backend")
+join_dynamo()
 
 
 class MaxBackend:

@@ -7,15 +7,24 @@ source, and what to do about it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FrameType
 
 import torch
-from torch._dynamo.exc import ShortenTraceback
 from torch.fx import Node
 
 
-class MaxBackendError(ShortenTraceback):
-    """Base class. Derives from Dynamo's ``ShortenTraceback`` so that ``torch.compile`` raises it
-    as it is instead of wrapping it in ``BackendCompilerFailed``.
+class _WithoutDynamo(RuntimeError):
+    """In the place of Dynamo's ``ShortenTraceback`` until the backend, and with it Dynamo, is
+    imported: that takes longer than to load a package."""
+
+    def __init__(self, *args: object, first_useful_frame: FrameType | None) -> None:
+        super().__init__(*args)
+        self.first_useful_frame = first_useful_frame
+
+
+class MaxBackendError(_WithoutDynamo):
+    """Base class. Derives from Dynamo's ``ShortenTraceback``, once there is a backend, so that
+    ``torch.compile`` raises it as it is instead of wrapping it in ``BackendCompilerFailed``.
 
     ``refused`` holds the nodes of a graph that it is about, each with what is wrong with it.
     """
@@ -24,6 +33,13 @@ class MaxBackendError(ShortenTraceback):
 
     def __init__(self, *parts: str | None) -> None:
         super().__init__("\n".join(p for p in parts if p), first_useful_frame=None)
+
+
+def join_dynamo() -> None:
+    """Make ``MaxBackendError`` one of Dynamo's exceptions; imports Dynamo."""
+    from torch._dynamo.exc import ShortenTraceback
+
+    MaxBackendError.__bases__ = (ShortenTraceback,)
 
 
 class OptionError(MaxBackendError, ValueError):
@@ -84,3 +100,11 @@ class LinearAlgebraError(ExecutionError, torch.linalg.LinAlgError):
 
 class CacheError(MaxBackendError):
     """The artifact cache cannot be used, or an archive is damaged or of no use on this machine."""
+
+
+class InputError(ExecutionError, ValueError):
+    """An argument of a loaded package is not what it was exported for."""
+
+
+class PackageError(MaxBackendError):
+    """A package cannot be written, is damaged, or is of no use on this machine."""

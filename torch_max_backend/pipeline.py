@@ -272,13 +272,8 @@ def _look_up(jobs: Sequence[Job], done: dict[Job, Function]) -> list[Job]:
 
 def _made(jobs: Sequence[Job]) -> list[Model]:
     """Compile jobs as one module, here or in a process of its own, and store the artifact."""
-    from torch_max_backend.compile.module import (
-        compile_module,
-        load_models,
-        load_serialized,
-        serialized,
-        without_calls,
-    )
+    from torch_max_backend.compile.loading import load_models, load_serialized
+    from torch_max_backend.compile.module import compile_module, serialized, without_calls
     from torch_max_backend.compile.session import compile_place
     from torch_max_backend.compile.worker import compile_elsewhere
     from torch_max_backend.debug.dump import folder as dump_folder
@@ -336,9 +331,13 @@ def load_graph(
     replay: bool = False,
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
-    artifact is ``given``."""
+    artifact is ``given``.
+
+    Raises:
+        CompilationError: MAX cannot read the artifact that is ``given``.
+    """
     forks.check()
-    clock, place = profile.Clock(), _place(entry, True)
+    clock, place = profile.Clock(), _place(entry, given is None)
     with _disable_current_modes(), memo.alone(place):
         clock.restart()
         shared = memo.get(place)
@@ -383,9 +382,10 @@ def executable(
 def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | None:
     """The model of a key, by its place: the one that is loaded, or that of the stored artifact and
     behind it the artifact's others."""
-    from torch_max_backend.compile.module import load_serialized
+    from torch_max_backend.compile.loading import load_serialized
 
-    place = _place(entry, True)
+    cached = given is None
+    place = _place(entry, cached)
     model = memo.get(place)
     if model is not None:
         return {place: model}
@@ -395,10 +395,12 @@ def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | No
     try:
         models = load_serialized(stored.artifact)
     except CompilationError as e:
+        if not cached:
+            raise
         log.warning("A cached artifact is ignored: %s", e)
         store.discard(entry)
         return None
-    loaded = {_place(key, True): m for key, m in zip(stored.graphs, models, strict=True)}
+    loaded = {_place(key, cached): m for key, m in zip(stored.graphs, models, strict=True)}
     return {place: loaded.pop(place), **loaded}
 
 

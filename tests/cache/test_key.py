@@ -179,7 +179,7 @@ def test_every_part_of_every_node_counts() -> None:
 
 @pytest.mark.parametrize("part", ["torch", "max", "mojo", "kernels", "package", "target"])
 def test_the_environment_is_part_of_the_key(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_max_backend.cache import key as module
+    from torch_max_backend.cache import fit as module
     from torch_max_backend.compile import kernels
 
     one = traced(lambda x: x + 1, X)
@@ -210,7 +210,7 @@ def test_the_environment_is_part_of_the_key(part: str, monkeypatch: pytest.Monke
 
 
 def test_digests_follow_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_max_backend.cache import key as module
+    from torch_max_backend.cache import fit as module
     from torch_max_backend.compile import kernels
 
     package = module.package_digest.__wrapped__
@@ -238,7 +238,7 @@ def test_digests_follow_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_target_names_the_machine() -> None:
-    from torch_max_backend.cache.key import _target
+    from torch_max_backend.cache.fit import _target
 
     assert "x86_64" in _target() or "aarch64" in _target() or "arm64" in _target()
     assert len(_target().splitlines()) >= 3

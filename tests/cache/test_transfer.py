@@ -41,11 +41,12 @@ properties = settings(
 @pytest.fixture(autouse=True)
 def environment(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The components of this machine; a test may change them."""
-    from torch_max_backend.cache import transfer
+    from torch_max_backend.cache import fit, transfer
 
     here = dict(HERE)
     monkeypatch.setattr(private_dir, "_refused", set())
-    monkeypatch.setattr(transfer, "environment_components", lambda: here)
+    for module in (fit, transfer):
+        monkeypatch.setattr(module, "environment_components", lambda: here)
     return here
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from torch_max_backend.__main__ import main
 from torch_max_backend.cache import store
-from torch_max_backend.cache.key import cache_key, environment_components
+from torch_max_backend.cache.fit import environment_components
+from torch_max_backend.cache.key import cache_key
 
 
 @pytest.fixture

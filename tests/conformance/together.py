@@ -18,12 +18,12 @@ from torch.utils import _pytree as pytree
 
 import torch_max_backend.ops  # noqa: F401
 from torch_max_backend.cache.key import cache_key, components
+from torch_max_backend.compile.loading import load_models
 from torch_max_backend.compile.module import (
     build_module,
     compile_module,
     kernel_libraries,
     kernel_library,
-    load_models,
     without_calls,
 )
 from torch_max_backend.convert.converter import build_graph

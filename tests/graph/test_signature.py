@@ -225,7 +225,7 @@ def test_a_size_that_no_tensor_binds_is_carried() -> None:
     ids=["mod", "max"],
 )
 def test_expressions_beyond_max_are_carried(function: Any, values: dict[Any, int]) -> None:
-    from torch_max_backend.graph.shapes import evaluator
+    from torch_max_backend.graph.expressions import evaluator
 
     trace = analysed(function, ones(8, 2), ones(6, 2), dynamic=True)
     (text,) = trace.symbols.carried

@@ -23,7 +23,7 @@ def executable(
     static: tuple[int, ...] = (),
     **rest: Any,
 ) -> Any:
-    from torch_max_backend.graph.layout import Layout
+    from torch_max_backend.graph.interface import Layout
     from torch_max_backend.graph.signature import ModelInput, Output, Signature
     from torch_max_backend.runtime.executable import Executable
 
@@ -314,7 +314,7 @@ def test_numbers_reach_the_model_as_shapes_and_as_data() -> None:
 def test_results_get_the_strides_of_their_layout(
     layout: dict[str, Any], given: tuple[int, ...], shape: tuple[int, ...], strides: Any
 ) -> None:
-    from torch_max_backend.graph.layout import Layout
+    from torch_max_backend.graph.interface import Layout
 
     run = executable(
         lambda buffers: [fresh(*given)],

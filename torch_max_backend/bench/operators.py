@@ -133,7 +133,8 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     from torch.utils._pytree import tree_leaves
 
     import torch_max_backend.ops  # noqa: F401
-    from torch_max_backend.compile.module import build_module, compile_module, load_models
+    from torch_max_backend.compile.loading import load_models
+    from torch_max_backend.compile.module import build_module, compile_module
     from torch_max_backend.errors import UnsupportedError
     from torch_max_backend.graph.decompositions import decomposition_table
     from torch_max_backend.graph.whole import whole

@@ -54,7 +54,7 @@ class Manifest:
     """What an archive says of itself.
 
     Attributes:
-        environment: Where it was made, as ``cache.key.environment_components`` says it.
+        environment: Where it was made, as ``cache.fit.environment_components`` says it.
         members: Its files, in order.
     """
 

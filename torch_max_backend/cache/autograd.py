@@ -17,11 +17,8 @@ from torch._functorch._aot_autograd.autograd_cache import FXGraphCacheMiss
 from torch._inductor.output_code import OutputCode
 
 from torch_max_backend.cache import autograd_key, store
-from torch_max_backend.cache.key import (
-    environment_components,
-    function_digest,
-    runtime_digest,
-)
+from torch_max_backend.cache.fit import environment_components, misfits, runtime_digest
+from torch_max_backend.cache.key import function_digest
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.errors import CacheError
 from torch_max_backend.graph.signature import Signature
@@ -130,17 +127,10 @@ class Carried:
         """
         if hashlib.sha256(self.artifact).hexdigest() != self.sha256 or key not in self.graphs:
             raise CacheError("The saved function is damaged: save it again.")
-        mine = environment_components()
-        other = [
-            f"{name} {self.components.get(name)} instead of {value}"
-            if name in ("torch", "max", "mojo")
-            else f"another {name}"
-            for name, value in mine.items()
-            if self.components.get(name) != value
-        ]
+        other = ", ".join(misfits(self.components).values())
         if other:
             raise CacheError(
-                f"The saved function is not for this machine and installation: {', '.join(other)}.",
+                f"The saved function is not for this machine and installation: {other}.",
                 "Compile it here, with aot_compile.",
             )
 

@@ -9,10 +9,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
-import platform
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from importlib.metadata import version
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,9 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from torch_max_backend.compile.kernels import kernel_digest, source_digest
+from torch_max_backend.cache.fit import cache_key as cache_key
+from torch_max_backend.cache.fit import digest, environment_components
+from torch_max_backend.compile.kernels import source_digest
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import Trace
@@ -33,72 +32,11 @@ def components(trace: Trace) -> dict[str, str]:
     """What the key of a trace is made of, by name."""
     return {
         "bank": trace.signature.bank,
-        "graph": _digest(graph_text(trace)),
-        "signature": _digest(json.dumps(dataclasses.asdict(trace.signature), sort_keys=True)),
+        "graph": digest(graph_text(trace)),
+        "signature": digest(json.dumps(dataclasses.asdict(trace.signature), sort_keys=True)),
         "lowerings": lowerings_digest(trace),
         **environment_components(),
     }
-
-
-def cache_key(parts: Mapping[str, str]) -> str:
-    """SHA-256 over the components."""
-    return _digest(json.dumps(dict(parts), sort_keys=True))
-
-
-@cache
-def environment_components() -> dict[str, str]:
-    """The part of the key that does not depend on the graph."""
-    return {
-        "torch": torch.__version__,
-        "max": version("max"),
-        "mojo": version("mojo-compiler"),
-        "kernels": kernel_digest(),
-        "package": package_digest(),
-        "target": _digest(_target()),
-    }
-
-
-# The stages whose code decides what an artifact is.
-_DECIDING = ("graph", "convert", "ops", "compile", "bank")
-
-
-@cache
-def package_digest() -> str:
-    """SHA-256 of the Python sources of the stages that make artifacts."""
-    return _sources_digest(p for s in _DECIDING for p in (_PACKAGE / s).rglob("*.py"))
-
-
-@cache
-def runtime_digest() -> str:
-    """SHA-256 of the other Python sources that a cached graph depends on."""
-    folders = ("cache", "runtime")
-    paths = [p for s in folders for p in (_PACKAGE / s).rglob("*.py")]
-    return _sources_digest([*paths, *_PACKAGE.glob("*.py")])
-
-
-def _sources_digest(paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-def _target() -> str:
-    """The machine that artifacts are compiled for: CPU with its features, accelerators."""
-    parts = [platform.system(), platform.machine()]
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("model name", "flags", "Features", "CPU part"):
-                parts.append(value.strip())
-            if not line.strip():
-                break
-    except OSError:
-        parts.append(platform.processor())
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        parts += [str(torch.cuda.get_device_properties(i)) for i in range(count)]
-    return "\n".join(parts)
 
 
 def lowerings_digest(trace: Trace) -> str:
@@ -112,7 +50,7 @@ def lowerings_digest(trace: Trace) -> str:
             parts.append(f"{op} {lowering.native16} {function_digest(lowering.function)}")
         if isinstance(lowering.kernels, Path):
             parts += [source_digest(lowering.kernels), function_digest(lowering.function)]
-    return _digest("\n".join(parts))
+    return digest("\n".join(parts))
 
 
 def function_digest(function: Callable[..., Any]) -> str:
@@ -168,7 +106,3 @@ def graph_text(trace: Trace) -> str:
             parts.append(tensor.reshape(-1).view(torch.uint8).numpy().tobytes().hex())
         lines.append(" ".join(parts))
     return "\n".join(lines)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

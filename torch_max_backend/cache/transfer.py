@@ -9,13 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch_max_backend.bank.provider import names as banks
-from torch_max_backend.bank.provider import provider
 from torch_max_backend.cache import store
 from torch_max_backend.cache.archive import (
     ENTRY,
@@ -25,7 +22,8 @@ from torch_max_backend.cache.archive import (
     archive,
     damaged,
 )
-from torch_max_backend.cache.key import cache_key, environment_components
+from torch_max_backend.cache.fit import environment_components, misfits
+from torch_max_backend.cache.key import cache_key
 from torch_max_backend.compile.kernels import kernel_library_names
 from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
@@ -35,12 +33,6 @@ log = get_logger("cache")
 
 # What decides whether precompiled kernels fit a machine.
 _OF_KERNELS = ("mojo", "kernels", "target")
-_OTHER = {
-    "kernels": "other Mojo kernels",
-    "package": "another version of torch_max_backend",
-    "target": "another CPU or accelerator",
-    "bank": "another library of matrix products",
-}
 
 
 @dataclass(frozen=True)
@@ -180,7 +172,7 @@ def _entries(
             log.warning("The cached artifact %s is not exported: %s", path, e)
             skipped[path.name] = "damaged"
             continue
-        reason = "" if everything else _difference(parts)
+        reason = "" if everything else ", ".join(misfits(parts).values())
         if reason:
             skipped[path.name] = reason
         else:
@@ -198,10 +190,12 @@ def _misfit(member: Member, opened: Archive) -> str:
     """Why a member is of no use here, "" if it is; raises ``CacheError`` if it is damaged."""
     content = opened.content(member)
     if not ENTRY.fullmatch(member.name):
-        reason = _difference(opened.manifest.environment, _OF_KERNELS)
-        return reason or ("" if member.name in kernel_library_names() else _OTHER["kernels"])
+        reasons = misfits(opened.manifest.environment, _OF_KERNELS)
+        if member.name not in kernel_library_names():
+            reasons.setdefault("kernels", "other Mojo kernels")
+        return ", ".join(reasons.values())
     try:
-        return _difference(_components(member.name, content))
+        return ", ".join(misfits(_components(member.name, content)).values())
     except ValueError as e:
         raise damaged(f"{member.name}: {e}") from e
 
@@ -223,24 +217,3 @@ def _components(name: str, content: bytes) -> dict[str, str]:
     except (KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ValueError("it has no header") from e
     return parts
-
-
-def _difference(parts: Mapping[str, str], names: tuple[str, ...] = ()) -> str:
-    """How an environment differs from this one, "" if not at all."""
-    mine = environment_components()
-    found = []
-    for name in names or mine:
-        theirs = parts.get(name, "")
-        if theirs == mine[name]:
-            continue
-        found.append(_OTHER.get(name) or f"{name} {_shown(theirs)} != {mine[name]}")
-    if not names and (bank := parts.get("bank", "")):
-        here = [p.identity for p in map(provider, banks()) if p is not None]
-        if bank not in here:
-            found.append(_OTHER["bank"])
-    return ", ".join(found)
-
-
-def _shown(version: str) -> str:
-    """A version from an archive, which could be any text."""
-    return version if re.fullmatch(r"[\w.+-]{1,40}", version, re.ASCII) else "of another kind"

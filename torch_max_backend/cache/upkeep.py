@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torch_max_backend.cache import store
-from torch_max_backend.cache.key import cache_key, environment_components
+from torch_max_backend.cache.fit import misfits
+from torch_max_backend.cache.key import cache_key
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,8 @@ def _stored(path: Path, check: bool) -> Stored | None:
     try:
         header = json.loads(line)
         parts, graphs = dict(header["components"]), len(header["graphs"])
-        mine = environment_components()
         versions = f"torch {parts.get('torch')}, max {parts.get('max')}"
-        misfit = tuple(name for name in mine if parts.get(name) != mine[name])
+        misfit = tuple(misfits(parts))
         if header["format"] != store.FORMAT:
             problem = f"it has format {header['format']}, not {store.FORMAT}"
         elif path.name != header["key"] + store.SUFFIX or cache_key(parts) != header["key"]:

@@ -23,7 +23,7 @@ from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import Trace
 
 if TYPE_CHECKING:
-    from max.engine import CompiledModel, Model
+    from max.engine import CompiledModel
     from max.graph import KernelLibrary, Module
 
 
@@ -145,28 +145,6 @@ def serialized(compiled: CompiledModel) -> bytes:
         return Path(path).read_bytes()
     finally:
         os.unlink(path)
-
-
-def load_models(compiled: CompiledModel) -> list[Model]:
-    """The models of a compiled module, in the order of its graphs."""
-    models = session().init_all(compiled)
-    return [models[name] for name in sorted(models, key=lambda n: int(n[1:]))]
-
-
-def load_serialized(artifact: bytes) -> list[Model]:
-    """The models of an artifact. The caller has verified its checksum: it is native code.
-
-    Raises:
-        CompilationError: MAX cannot read it.
-    """
-    import io
-
-    from max import engine
-
-    try:
-        return load_models(engine.read(io.BytesIO(artifact)))
-    except Exception as e:
-        raise CompilationError(f"MAX could not load a compiled artifact: {e}") from e
 
 
 def _deepest(error: BaseException) -> str:

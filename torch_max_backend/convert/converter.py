@@ -41,7 +41,7 @@ from torch_max_backend.convert.support import is_skipped
 from torch_max_backend.convert.written import WrittenArguments
 from torch_max_backend.errors import ConversionError, MaxBackendError
 from torch_max_backend.graph.arguments import scalar_dtype, wants_size
-from torch_max_backend.graph.layout import Layout
+from torch_max_backend.graph.interface import Layout
 from torch_max_backend.graph.nested import CONTROL_FLOW, body
 from torch_max_backend.graph.regions import Instance, Region, find_regions, pieces
 from torch_max_backend.graph.shapes import SymScalar, expression, is_scalar_node

@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch.utils._sympy.functions import Max
 
+from torch_max_backend.graph.interface import Layout
 from torch_max_backend.graph.shapes import Symbols, hint, is_empty
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor with torch's strides is made from a contiguous model output.
-
-    The model returns the tensor with ``narrowed`` dims cut to size 1 and its dims in ``order``,
-    outermost first. The runtime undoes both with views. ``strides`` (run-time expressions) is set
-    where no view gives the strides, and the runtime copies.
-
-    Attributes:
-        order: Dims from outermost to innermost, or ``None`` for the natural order.
-        narrowed: Dims that torch expanded (stride 0).
-        sizes: Run-time expressions of the sizes, where ``narrowed`` or ``strides`` needs them.
-        strides: Run-time expressions of the strides, for a copy.
-    """
-
-    order: tuple[int, ...] | None = None
-    narrowed: tuple[int, ...] = ()
-    sizes: tuple[str, ...] = ()
-    strides: tuple[str, ...] = ()
-
-    @property
-    def is_contiguous(self) -> bool:
-        return self.order is None and not self.narrowed and not self.strides
 
 
 def output_layout(value: torch.Tensor, symbols: Symbols) -> Layout:

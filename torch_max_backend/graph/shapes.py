@@ -134,9 +134,3 @@ def _to_dim(expr: sympy.Expr, carry: Callable[[sympy.Expr], Dim]) -> int | Dim:
         base, divisor = expr.args
         return Dim(_to_dim(base, carry)) // Dim(_to_dim(divisor, carry))
     return carry(expr)
-
-
-def evaluator(texts: list[str], names: list[str]) -> Callable[..., list[Any]]:
-    """One function of the named symbols that returns the values of all expressions."""
-    source = f"lambda {', '.join(names)}: [{', '.join(texts)}]"
-    return eval(source, {"math": math, "torch": torch})

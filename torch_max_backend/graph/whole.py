@@ -53,12 +53,18 @@ def whole() -> Iterator[None]:
                 _restore()
 
 
+def kernels() -> dict[OpOverload, Callable[..., torch.Tensor]]:
+    """What calls the operators with lowerings, by the overload that users call."""
+    return {
+        packet.vec: (_nearest if packet in _NEAREST else _filtered)(packet.default)
+        for packet in (*_NEAREST, *_FILTERED)
+        if packet.default in registry
+    }
+
+
 def _replace() -> None:
-    for packet in (*_NEAREST, *_FILTERED):
-        if packet.default not in registry:
-            continue
-        make = _nearest if packet in _NEAREST else _filtered
-        for op, kernel in ((packet.default, None), (packet.vec, make(packet.default))):
+    for vec, called in kernels().items():
+        for op, kernel in ((vec.overloadpacket.default, None), (vec, called)):
             _saved[op] = dict(op.py_kernels)
             for key in _KEYS:
                 op.py_kernels.pop(key, None)

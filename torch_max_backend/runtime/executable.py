@@ -13,9 +13,8 @@ import torch
 from torch_max_backend import forks
 from torch_max_backend.bank.provider import routine
 from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
-from torch_max_backend.graph.layout import Layout
-from torch_max_backend.graph.shapes import evaluator
-from torch_max_backend.graph.signature import Signature
+from torch_max_backend.graph.expressions import evaluator
+from torch_max_backend.graph.interface import Layout, Signature
 from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
 from torch_max_backend.runtime.device_graph import DeviceGraphs, replayable
 from torch_max_backend.runtime.seeds import draw

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.graph.signature import Signature
+from torch_max_backend.graph.interface import Signature
 
 Function = Callable[[list[Any]], list[Any]]
 

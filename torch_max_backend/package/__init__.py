@@ -1,0 +1,1 @@
+"""Packages: a compiled model with its weights, in a folder that loads without a compiler."""
