@@ -14,7 +14,7 @@ from torch._guards import TracingContext
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
-from torch_max_backend import environment, forked, forks
+from torch_max_backend import environment, forked, forks, profile
 from torch_max_backend.errors import ForkError, MaxBackendError, join_dynamo
 from torch_max_backend.fallback import compile_graph, falls_back, left_to_torch, start
 from torch_max_backend.log import get_logger
@@ -139,7 +139,7 @@ def trace(
             else options.activation_memory_budget
         ),
     )
-    with autograd_cache(reuse, options), settings, whole():
+    with autograd_cache(reuse, options), settings, whole(), profile.tracing():
         return compiler(module, example_inputs)
 
 

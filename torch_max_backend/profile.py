@@ -8,7 +8,8 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +18,25 @@ from torch_max_backend.log import say
 
 Function = Callable[[list[Any]], list[Any]]
 
-STAGES = ("analyse", "key", "build", "compile", "load", "store")
+STAGES = ("trace", "analyse", "key", "build", "compile", "load", "store")
 _CALLS = ("calls", "total", "mean", "bind", "run", "rebuild")
 
 _graphs: list[Graph] = []
 _lock = forks.lock()
+
+
+# When torch began to trace the graph that this thread will compile next.
+_tracing = threading.local()
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """In the body, torch traces a graph: until the first clock starts, or finds it in its cache."""
+    _tracing.began = time.perf_counter()
+    try:
+        yield
+    finally:
+        _tracing.began = None
 
 
 class Clock:
@@ -34,6 +49,10 @@ class Clock:
     def __init__(self) -> None:
         self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
+        began = getattr(_tracing, "began", None)
+        if began is not None:
+            self.seconds["trace"] = self._last - began
+            _tracing.began = None
 
     def lap(self, stage: str) -> None:
         """End a stage, which began where the one before it ended."""

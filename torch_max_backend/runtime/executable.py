@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import torch
+from torch.profiler import record_function
 
 from torch_max_backend import forks
 from torch_max_backend.bank.provider import routine
@@ -26,6 +28,14 @@ if TYPE_CHECKING:
 
 # What kernels of linear algebra raise.
 _LINALG = re.compile(r"LinAlgError<(.*?)>", re.DOTALL)
+# Symbolic sizes, numbers, copies of arguments that are written to, the model's inputs.
+_Bound = tuple[list[Any], Sequence[Any], list[tuple[torch.Tensor, torch.Tensor]], list[Any]]
+
+# Ranges of torch's profiler.
+_RANGE = "torch_max_backend"
+_profiling = torch._C._autograd._profiler_enabled
+_numbers = itertools.count(1)
+
 _SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
 
 
@@ -63,6 +73,7 @@ class Executable:
             ]
             self._execute = DeviceGraphs(model, self._execute, moving)
         _executables.add(self)
+        self._number = next(_numbers)
         self._signature = signature
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
@@ -118,6 +129,22 @@ class Executable:
         ) and len(self._plan) == len(signature.layouts)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
+        if _profiling():
+            return self._recorded(arguments)
+        bound = self._bind(arguments)
+        return self._rebuild(arguments, bound, self._run(arguments, bound))
+
+    def _recorded(self, arguments: list[Any]) -> list[Any]:
+        """A call as ranges of torch's profiler."""
+        with record_function(f"{_RANGE} graph {self._number}"):
+            with record_function(f"{_RANGE} bind"):
+                bound = self._bind(arguments)
+            with record_function(f"{_RANGE} run"):
+                results = self._run(arguments, bound)
+            with record_function(f"{_RANGE} rebuild"):
+                return self._rebuild(arguments, bound, results)
+
+    def _bind(self, arguments: list[Any]) -> _Bound:
         symbols = [
             arguments[i] if axis < 0 else arguments[i].shape[axis]
             for i, axis in self._symbol_sources
@@ -125,10 +152,18 @@ class Executable:
         numbers = () if self._evaluate is None else self._evaluate(*symbols)
         pending: list[tuple[torch.Tensor, torch.Tensor]] = []
         buffers = [slot.buffer(arguments, numbers, pending) for slot in self._slots]
+        return symbols, numbers, pending, buffers
+
+    def _run(self, arguments: list[Any], bound: _Bound) -> list[torch.Tensor]:
         try:
-            results = [to_tensor(b) for b in self._execute(buffers)]
+            return [to_tensor(b) for b in self._execute(bound[3])]
         except Exception as e:
             raise _execution_error(e, self._signature, arguments) from e
+
+    def _rebuild(
+        self, arguments: list[Any], bound: _Bound, results: list[torch.Tensor]
+    ) -> list[Any]:
+        symbols, numbers, pending, buffers = bound
         if self._suspects:
             self._separate(results, buffers, arguments)
         symbols += [results[k].shape[dim] for k, dim in self._data_sources]
