@@ -42,7 +42,10 @@ def compiled(net: nn.Module, **options: Any) -> Callable[..., Any]:
 
 
 def rows(count: int = 5, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.linspace(-2, 3, count * 8, dtype=dtype).reshape(count, 8)
+    made = torch.linspace(-2, 3, count * 8, dtype=dtype).reshape(count, 8)
+    # Copies of a compiled module forget that it was to be dynamic.
+    torch._dynamo.mark_dynamic(made, 0)
+    return made
 
 
 def start(text: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
