@@ -13,15 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from torch_max_backend.bench.machine import machine
 
 HERE = Path(__file__).parent
 BYTECODE = Path(tempfile.gettempdir()) / "torch_max_backend-bench-bytecode"
@@ -173,20 +173,6 @@ def tables(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def machine() -> dict[str, Any]:
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = [x for x in info.read_text().splitlines() if x.startswith("model name")]
-        cpu = models[0].split(":")[1].strip() if models else cpu
-    packages = ("torch", "max", "transformers", "torchvision", "timm")
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "versions": {p: version(p) for p in packages},
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=[*MODELS, "add8"])
@@ -202,7 +188,7 @@ def main() -> None:
     more = ["max:native"] if given.native else []
     path = HERE / "results.json"
     results = json.loads(path.read_text()) if path.exists() else {"models": {}}
-    results["machine"] = machine()
+    results["machine"] = machine("torch", "max", "transformers", "torchvision", "timm")
     if not BYTECODE.exists():
         for compiler in COMPILERS:
             with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 """Scaled dot product attention, a block of queries of one head at a time, its
-products by the routine of `gemm.mojo`."""
+products by the routine of `blas.mojo`."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.algorithm import sync_parallelize
@@ -9,7 +9,7 @@ from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
 from .elementary import exp as exact_exp, log
-from .gemm import Gemm, tasks_for
+from .blas import Gemm, tasks_for
 from .panels import Address
 
 # Elements of a block of scores: half of a small second-level cache.

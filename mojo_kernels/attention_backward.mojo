@@ -1,6 +1,6 @@
 """Gradients of scaled dot product attention, a tile of queries and keys of one
 head at a time, the probabilities computed again from the logarithms of their
-sums; products by the routine of `gemm.mojo`."""
+sums; products by the routine of `blas.mojo`."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.algorithm import sync_parallelize
@@ -10,7 +10,7 @@ from std.sys import simd_width_of
 
 from .attention import Heads, heads_of
 from .elementary import exp
-from .gemm import Gemm, tasks_for
+from .blas import Gemm, tasks_for
 from .panels import Address
 
 # Queries and keys of a tile: two tiles of scores fit a second-level cache.

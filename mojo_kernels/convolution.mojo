@@ -10,7 +10,7 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
-from .gemm import Gemm, activated, tasks_for
+from .blas import Gemm, activated, tasks_for
 from .panels import DEPTH, WIDE, Address, Matrix, left_size, packed_product
 
 # Elements of a tile of columns: half of a second-level cache.

@@ -7,7 +7,7 @@ from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
-from .gemm import Address
+from .blas import Address
 
 comptime GRAIN = 16384
 # Numbers of a row that are added up before they go to its sum.

@@ -119,7 +119,9 @@ def trace(
     from torch_max_backend.graph.decompositions import decomposition_table
     from torch_max_backend.graph.partition import partition
     from torch_max_backend.graph.whole import whole
+    from torch_max_backend.ops.grouped import map_transformers
 
+    map_transformers()
     compiler = aot_autograd(
         fw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.forward),
         bw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.backward),

@@ -15,7 +15,7 @@ from torch_max_backend.log import get_logger
 
 log = get_logger("bank")
 
-# The order and types of the arguments with which `mojo_kernels/gemm.mojo` calls a routine.
+# The order and types of the arguments with which `mojo_kernels/blas.mojo` calls a routine.
 ABI = 1
 
 

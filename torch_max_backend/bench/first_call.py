@@ -21,18 +21,23 @@ from torch_max_backend.bench.models import MODELS
 
 
 def compiled(
-    function: Callable[..., Any], framework: str, fullgraph: bool = True
+    function: Callable[..., Any],
+    framework: str,
+    fullgraph: bool = True,
+    fallback: str = "error",
 ) -> Callable[..., Any]:
     """The function under ``framework``: eager, inductor, max, or max with one provider of matrix
-    products: ``max:mojo``, ``max:mkl``, ``max:native`` (MAX's own)."""
+    products: ``max:mojo``, ``max:mkl``, ``max:native`` (MAX's own).
+
+    What ran in eager would not be measured; so that is an error unless ``fallback`` says otherwise.
+    """
     if framework == "eager":
         return function
     name, _, bank = framework.partition(":")
     if name == "max":
         from torch_max_backend import max_backend
 
-        # What ran in eager would not be measured.
-        options = {"bank": False if bank == "native" else bank or None, "fallback": "error"}
+        options = {"bank": False if bank == "native" else bank or None, "fallback": fallback}
         return torch.compile(function, backend=max_backend, fullgraph=fullgraph, options=options)
     return torch.compile(function, backend=framework, fullgraph=fullgraph)
 

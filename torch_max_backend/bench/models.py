@@ -20,15 +20,17 @@ class ModelCase:
         name: Short name.
         build: Makes the model, in eval mode, with random weights from torch's global generator.
         inputs: Makes keyword arguments for a batch and a sequence length (images ignore it).
-        result: Picks the tensor to compare from the model's output.
+        result: Picks what to compare from the model's output: one tensor, or all of it.
         dynamic_axis: Whether the sequence length may vary.
+        family: What kind of model it is, where models are listed by kind.
     """
 
     name: str
     build: Callable[[], torch.nn.Module]
-    inputs: Callable[[int, int], dict[str, torch.Tensor]]
-    result: Callable[[Any], torch.Tensor]
+    inputs: Callable[[int, int], dict[str, Any]]
+    result: Callable[[Any], Any] = lambda output: output
     dynamic_axis: bool = False
+    family: str = ""
 
 
 def _gpt2() -> torch.nn.Module:
@@ -112,10 +114,6 @@ def _hidden(output: Any) -> torch.Tensor:
     return output.last_hidden_state
 
 
-def _itself(output: Any) -> torch.Tensor:
-    return output
-
-
 MODELS: Mapping[str, ModelCase] = {
     case.name: case
     for case in (
@@ -124,7 +122,7 @@ MODELS: Mapping[str, ModelCase] = {
         ModelCase("bert", _bert, _tokens(30522), _hidden, dynamic_axis=True),
         ModelCase("esm", _esm, _protein, _hidden, dynamic_axis=True),
         ModelCase("vit", _vit, _image("pixel_values"), _hidden),
-        ModelCase("resnet18", _resnet18, _image("x"), _itself),
-        ModelCase("convnext_atto", _convnext_atto, _image("x"), _itself),
+        ModelCase("resnet18", _resnet18, _image("x")),
+        ModelCase("convnext_atto", _convnext_atto, _image("x")),
     )
 }

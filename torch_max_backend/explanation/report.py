@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch_max_backend.fallback import Piece, Plan
 
 
+# Why torch runs operators that MAX would take.
+SMALL = "fewer operators than are worth a graph"
+
+
 @dataclass
 class Break:
     """Where Dynamo ends a graph.
@@ -201,13 +205,12 @@ def graph_report(kind: str, plan: Plan, returned: int | None) -> GraphReport:
 def _operators(plan: Plan, nodes: list[Node]) -> list[Operator]:
     from torch_max_backend.convert.describe import source_line
 
-    small = "fewer operators than are worth a graph"
     merged = set(plan.merged)
     found: dict[tuple[str, str, str], Operator] = {}
     for node in nodes:
         reason = plan.reasons.get(node.name, "")
         if not reason and (node.name in merged or not plan.pieces):
-            reason = plan.failure or small
+            reason = plan.failure or SMALL
         place = "eager" if reason else "max"
         known = found.setdefault(
             (str(node.target), place, reason),

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
 from torch_max_backend.convert.registry import registry
-from torch_max_backend.graph import foreach, gradients, linear_algebra
+from torch_max_backend.graph import foreach, gradients, linear_algebra, transformer
 
 aten = torch.ops.aten
 
@@ -137,6 +137,7 @@ def _all_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     table.update(foreach.decompositions())
     table.update(linear_algebra.DECOMPOSITIONS)
     table.update(gradients.DECOMPOSITIONS)
+    table.update(transformer.DECOMPOSITIONS)
     return table
 
 

@@ -1,0 +1,160 @@
+"""Each phase of each model in a process of its own, and what is known of them in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from torch_max_backend.bench.machine import machine
+
+# The cheapest first. "warm" is the first call of a process that finds the caches of "cold" filled.
+PHASES = ("explain", "cold", "warm", "steady")
+PACKAGES = ("torch", "max", "transformers", "timm", "torchvision", "diffusers")
+
+_FOLDERS = {
+    "TORCH_MAX_BACKEND_CACHE_DIR": "torch_max_backend",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "MODULAR_CACHE_DIR": "modular",
+}
+
+Reports = dict[str, dict[str, Any]]
+
+
+def phase(name: str, which: str, caches: Path, limit: float) -> dict[str, Any]:
+    """What a process says of one phase of a model: ``{"failed": why}`` if it crashes, or takes more
+    than ``limit`` seconds.
+
+    Args:
+        name: The model.
+        which: One of ``PHASES``.
+        caches: The folder below which both compilers keep theirs.
+        limit: Seconds.
+    """
+    environment = {**os.environ, **{k: str(caches / v) for k, v in _FOLDERS.items()}}
+    # Modules are imported as compiled bytecode, as on any machine in use.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, "-m", f"{__package__}.one", which, name]
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        told, problems = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        # Compilers start processes of their own.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"failed": f"no end after {limit:.0f} s"}
+    if process.returncode < 0:
+        return {"failed": f"killed by {signal.Signals(-process.returncode).name}"}
+    if process.returncode != 0:
+        return {"failed": (problems.strip().splitlines() or ["no message"])[-1][:300]}
+    return json.loads(told.strip().splitlines()[-1])
+
+
+@dataclass
+class Results:
+    """What is known, in a file of JSON lines that only grows; the last line on a phase counts.
+
+    Attributes:
+        path: The file.
+        reports: By model and phase.
+        machine: Where the last of them come from, and when.
+    """
+
+    path: Path
+    reports: dict[str, Reports] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.path.exists():
+            for line in self.path.read_text().splitlines():
+                self._take(json.loads(line))
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if "machine" in record:
+            self.machine = record["machine"]
+        else:
+            known = self.reports.setdefault(record["model"], {})
+            known[record["phase"]] = record["report"]
+
+    def _write(self, record: dict[str, Any]) -> None:
+        with self._lock, self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+            self._take(record)
+
+    def begin(self) -> None:
+        """Write down where and when what follows is measured."""
+        here = {**machine(*PACKAGES), "date": date.today().isoformat()}
+        if here != self.machine:
+            self._write({"machine": here})
+
+    def add(self, model: str, which: str, report: dict[str, Any]) -> None:
+        """Write down what was found."""
+        self._write({"model": model, "phase": which, "report": report})
+
+    def missing(self, model: str, phases: Iterable[str]) -> list[str]:
+        """Which phases are not known, or failed."""
+        known = self.reports.get(model, {})
+        return [p for p in phases if "failed" in known.get(p, {"failed": ""})]
+
+
+def run(
+    names: Sequence[str],
+    phases: Collection[str],
+    results: Results,
+    *,
+    jobs: int = 1,
+    limit: float = 900.0,
+    minutes: float = float("inf"),
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Find out what is missing, and write it down at once.
+
+    Args:
+        names: Models.
+        phases: Of ``PHASES``.
+        results: What is known.
+        jobs: How many models at once.
+        limit: Seconds of one phase.
+        minutes: After these, nothing more is begun.
+        tell: Is given a line on each phase that ends.
+    """
+    end = time.monotonic() + 60 * minutes
+    results.begin()
+
+    def model(name: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="matrix") as folder:
+            caches, filled = Path(folder), False
+            for which in results.missing(name, [p for p in PHASES if p in phases]):
+                if time.monotonic() > end:
+                    return
+                if which == "warm" and not filled:
+                    phase(name, "cold", caches, limit)
+                report = phase(name, which, caches, limit)
+                results.add(name, which, report)
+                tell(f"{name} {which} {json.dumps(report)[:200]}")
+                filled = filled or which == "cold"
+                if "failed" in report:
+                    return
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for _ in pool.map(model, names):
+            pass
