@@ -42,15 +42,15 @@ def own_code(net: Net) -> Callable[[torch.Tensor], torch.Tensor]:
 def test_threads_compile_models_and_call_them(
     loaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_max_backend.compile import module
+    from torch_max_backend.compile import loading
 
-    load, artifacts = module.load_serialized, []
+    load, artifacts = loading.load_serialized, []
 
     def counted(artifact: bytes) -> Any:
         artifacts.append(artifact)
         return load(artifact)
 
-    monkeypatch.setattr(module, "load_serialized", counted)
+    monkeypatch.setattr(loading, "load_serialized", counted)
     dtypes = [(torch.float32, torch.float64)[thread % 2] for thread in range(THREADS)]
     nets = [Net(1 + thread).to(dtype) for thread, dtype in enumerate(dtypes)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_max_backend.graph.signature import ModelInput, Signature
+from torch_max_backend.graph.interface import ModelInput, Signature
 from torch_max_backend.runtime import device_graph
 from torch_max_backend.runtime.device_graph import MOST_GRAPHS, DeviceGraphs, replayable
 

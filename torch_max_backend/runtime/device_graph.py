@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_max_backend.graph.signature import Signature
+from torch_max_backend.graph.interface import Signature
 from torch_max_backend.log import get_logger
 from torch_max_backend.runtime.buffers import to_tensor
 
