@@ -355,3 +355,19 @@ def test_pieces_of_memory_overlap_where_they_share_a_byte() -> None:
     taken.add((35, 40))
     assert taken.overlap((39, 45))
     assert not taken.overlap((30, 35))
+
+
+def test_complex_arguments_are_what_they_were_after_a_failure() -> None:
+    from torch_max_backend.runtime.pairs import with_pairs
+
+    def fails(arguments: list[Any]) -> list[Any]:
+        assert arguments[0].dtype is torch.float32
+        raise ValueError("not today")
+
+    nothing: dict[str, Any] = {"pair_outputs": (), "inputs": (), "copy_back": (), "outputs": ()}
+    function = with_pairs(fails, SimpleNamespace(pairs=(0,), **nothing))  # type: ignore[arg-type]
+    x = torch.ones(3, dtype=torch.complex64)
+    arguments = [x]
+    with pytest.raises(ValueError, match="not today"):
+        function(arguments)
+    assert arguments[0] is x
