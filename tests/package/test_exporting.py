@@ -64,6 +64,9 @@ def test_what_is_written(uncompiled: None, tmp_path: Path) -> None:
     assert path == tmp_path / "deep" / "p"
     assert _files(path) == {"manifest.json", "code.mef", "weights.safetensors", "graph.txt"}
     assert _files(path.parent) == {"p"}
+    (tmp_path / "other").touch()
+    mode = (tmp_path / "other").stat().st_mode
+    assert {p.stat().st_mode for p in path.iterdir()} == {mode}
     assert b"\x80\x04" not in b"".join(p.read_bytes() for p in path.iterdir())  # no pickle
 
 

@@ -185,6 +185,7 @@ def _write(
         (folder / CODE).write_bytes(artifact)
         (folder / GRAPH).write_text(text)
         save(members, folder / WEIGHTS)
+        (folder / WEIGHTS).chmod((folder / GRAPH).stat().st_mode)  # or none but the owner reads it
         found = {name: _member(folder / name) for name in MEMBERS}
         header = header_digest(folder / WEIGHTS)
         complete = replace(manifest, weights_header=header, members=found)

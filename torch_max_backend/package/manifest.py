@@ -25,6 +25,8 @@ WEIGHTS = "weights.safetensors"
 GRAPH = "graph.txt"
 MEMBERS = (CODE, WEIGHTS, GRAPH)
 MAX_BYTES = 256 * 2**20
+# In the place of the checksum, when it is computed.
+_BLANK = b"0" * 64
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DEVICE = re.compile(r"cpu|cuda:[0-9]{1,3}")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{1,30}")
@@ -189,9 +191,8 @@ def parsed(text: bytes) -> Manifest:
                 f"{FORMAT}.",
                 "Export the model again with the torch_max_backend that is installed here.",
             )
-        # Other spellings of the same JSON are refused too, and with them every flipped bit.
-        del found["sha256"]
-        if encoded({"format": version, **found}) != text:
+        checksum = found.pop("sha256").encode()
+        if hashlib.sha256(text.replace(checksum, _BLANK, 1)).hexdigest().encode() != checksum:
             raise ValueError("its checksum is wrong")
         manifest = from_plain(Manifest, found)
         _check(manifest)
@@ -209,9 +210,9 @@ def damaged(reason: str) -> PackageError:
 
 
 def encoded(fields: dict[str, Any]) -> bytes:
-    """The content of a manifest's file: its fields and their checksum."""
-    checksum = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
-    return (json.dumps({**fields, "sha256": checksum}, indent=1) + "\n").encode()
+    """The content of a manifest's file: the checksum of all the rest, and its fields."""
+    text = json.dumps({"sha256": _BLANK.decode(), **fields}, indent=1).encode() + b"\n"
+    return text.replace(_BLANK, hashlib.sha256(text).hexdigest().encode(), 1)
 
 
 def _check(manifest: Manifest) -> None:

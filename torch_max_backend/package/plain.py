@@ -36,7 +36,7 @@ def from_plain(kind: type[T], value: Any) -> T:
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
-    origin, parts = get_origin(hint), get_args(hint)
+    origin, parts = _taken_apart(hint)
     if dataclasses.is_dataclass(hint):
         hints = _hints(hint)
         if not isinstance(value, dict) or value.keys() != hints.keys():
@@ -62,6 +62,11 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     elif type(value) is hint:
         return value
     raise ValueError(f"{where} is {ascii(value)[:40]}")
+
+
+@cache
+def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 @cache

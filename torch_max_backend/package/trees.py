@@ -60,7 +60,12 @@ def loaded(found: Any, what: str) -> pytree.TreeSpec:
 
 def _check_context(context: Any, what: str) -> None:
     """Raise if torch would import a module to read a node's context."""
-    pending = [json.loads(context) if isinstance(context, str) and _ENUM in context else context]
+    if isinstance(context, str):
+        try:
+            context = json.loads(context)
+        except ValueError:
+            return  # a name, for what the type registered to read it
+    pending = [context]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
