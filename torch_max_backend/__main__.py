@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch_max_backend.errors import MaxBackendError
@@ -62,52 +62,44 @@ def _add_cache(commands: Any) -> None:
     """The commands ``cache ...``."""
     cache = commands.add_parser("cache", help="fill the artifact cache, move it between machines")
     actions = cache.add_subparsers(metavar="ACTION", required=True)
-
-    warm = actions.add_parser(
+    warm = _command(
+        actions,
+        _warm,
         "warm",
-        help="run a script so that what it compiles is in the cache",
-        description="Runs SCRIPT as Python does, waits for graphs that compile in the background, "
-        "and says on stderr what was compiled. Ends as the script ends; with 1 if the cache "
-        "cannot be used or a graph could not be stored.",
-        allow_abbrev=False,
+        "run a script so that what it compiles is in the cache",
+        "Runs SCRIPT as Python does, waits for graphs that compile in the background, and says on "
+        "stderr what was compiled. Ends as the script ends; with 1 if the cache cannot be used or "
+        "a graph could not be stored.",
     )
-    warm.add_argument("script", metavar="SCRIPT")
-    warm.add_argument("arguments", metavar="ARGS", nargs="*")
-    warm.set_defaults(run=_warm)
-
-    export = actions.add_parser(
+    _add_script(warm)
+    export = _command(
+        actions,
+        _export,
         "export",
-        help="write what is cached for this machine to a file",
-        description="Writes the artifacts for this machine and these versions of torch, MAX and "
+        "write what is cached for this machine to a file",
+        "Writes the artifacts for this machine and these versions of torch, MAX and "
         "torch_max_backend, and the precompiled kernels, to FILE (a tar archive).",
-        allow_abbrev=False,
     )
     export.add_argument("file", metavar="FILE")
     export.add_argument(
         "--all", action="store_true", help="artifacts for other machines and versions too"
     )
-    export.set_defaults(run=_export)
-
-    take = actions.add_parser(
+    take = _command(
+        actions,
+        _import,
         "import",
-        help="add to the cache what a file holds for this machine",
-        description="Checks FILE, which `cache export` wrote, and adds to the cache what fits this "
-        "machine. Artifacts are native code: import only from whom you trust.",
-        allow_abbrev=False,
+        "add to the cache what a file holds for this machine",
+        "Checks FILE, which `cache export` wrote, and adds to the cache what fits this machine. "
+        "Artifacts are native code: import only from whom you trust.",
     )
     take.add_argument("file", metavar="FILE")
-    take.set_defaults(run=_import)
-
-    show = actions.add_parser(
-        "list", help="what is in the cache", description="Lists the artifacts.", allow_abbrev=False
-    )
-    show.set_defaults(run=_list)
-
-    prune = actions.add_parser(
+    _command(actions, _list, "list", "what is in the cache", "Lists the artifacts.")
+    prune = _command(
+        actions,
+        _prune,
         "prune",
-        help="make room",
-        description="Removes the artifacts that were not used for the longest time.",
-        allow_abbrev=False,
+        "make room",
+        "Removes the artifacts that were not used for the longest time.",
     )
     prune.add_argument(
         "--max-mb", type=float, metavar="N", help="megabytes that may stay (default: 8590)"
@@ -115,64 +107,77 @@ def _add_cache(commands: Any) -> None:
     prune.add_argument(
         "--misfits", action="store_true", help="first those for other machines or versions"
     )
-    prune.set_defaults(run=_prune)
-
-    verify = actions.add_parser(
+    _command(
+        actions,
+        _verify,
         "verify",
-        help="check every artifact",
-        description="Compares checksums, removes what is damaged. Ends with 1 if something was.",
-        allow_abbrev=False,
+        "check every artifact",
+        "Compares checksums, removes what is damaged. Ends with 1 if something was.",
     )
-    verify.set_defaults(run=_verify)
-
-    clear = actions.add_parser(
+    _command(
+        actions,
+        _clear,
         "clear",
-        help="remove everything",
-        description="Removes all artifacts and precompiled kernels.",
-        allow_abbrev=False,
+        "remove everything",
+        "Removes all artifacts and precompiled kernels.",
     )
-    clear.set_defaults(run=_clear)
 
 
 def _add_doctor(commands: Any) -> None:
     """The command ``doctor``."""
-    doctor = commands.add_parser(
+    doctor = _command(
+        commands,
+        _doctor,
         "doctor",
-        help="whether everything works here, and what to do if not",
-        description="Looks at versions, settings, devices and the cache, compiles and runs a small "
-        "model on each device. Ends with 1 if something is wrong.",
-        allow_abbrev=False,
+        "whether everything works here, and what to do if not",
+        "Looks at versions, settings, devices and the cache, compiles and runs a small model on "
+        "each device. Ends with 1 if something is wrong.",
     )
     doctor.add_argument("--no-compile", action="store_true", help="leave out the model")
-    doctor.set_defaults(run=_doctor)
 
 
 def _add_explain(commands: Any) -> None:
     """The command ``explain``."""
-    explain = commands.add_parser(
+    explain = _command(
+        commands,
+        _explain,
         "explain",
-        help="what would become of the models that a script compiles",
-        description="Runs SCRIPT as Python does. What it compiles with this backend is not "
-        "compiled: it runs in eager PyTorch, and the report says which operators MAX would take.",
-        allow_abbrev=False,
+        "what would become of the models that a script compiles",
+        "Runs SCRIPT as Python does. What it compiles with this backend is not compiled: it runs "
+        "in eager PyTorch, and the report says which operators MAX would take.",
     )
     formats = ("text", "markdown", "json", "svg")
     explain.add_argument("--format", choices=formats, default="text")
     explain.add_argument("--out", metavar="FILE", help="write the report there, not on stdout")
-    explain.add_argument("script", metavar="SCRIPT")
-    explain.add_argument("arguments", metavar="ARGS", nargs="*")
-    explain.set_defaults(run=_explain)
+    _add_script(explain)
 
 
 def _add_operators(commands: Any) -> None:
     """The command ``operators``."""
-    operators = commands.add_parser(
+    _command(
+        commands,
+        _operators,
         "operators",
-        help="what becomes of each ATen operator, as Markdown",
-        description="Prints which ATen operators are lowered, decomposed or refused, and why.",
-        allow_abbrev=False,
+        "what becomes of each ATen operator, as Markdown",
+        "Prints which ATen operators are lowered, decomposed or refused, and why.",
     )
-    operators.set_defaults(run=_operators)
+
+
+def _command(
+    commands: Any,
+    run: Callable[[argparse.Namespace], Any],
+    name: str,
+    help: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    added = commands.add_parser(name, help=help, description=description, allow_abbrev=False)
+    added.set_defaults(run=run)
+    return added
+
+
+def _add_script(command: argparse.ArgumentParser) -> None:
+    command.add_argument("script", metavar="SCRIPT")
+    command.add_argument("arguments", metavar="ARGS", nargs="*")
 
 
 def _operators(parsed: argparse.Namespace) -> int:
