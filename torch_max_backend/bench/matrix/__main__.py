@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument(
         "--phases", nargs="*", choices=PHASES, default=list(PHASES), help="default: all"
     )
+    parser.add_argument("--again", action="store_true", help="what the file knows already, too")
     parser.add_argument("--jobs", type=int, default=1, help="models at once")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds of one phase")
@@ -62,6 +63,7 @@ def main() -> None:
             jobs=given.jobs,
             limit=given.limit,
             minutes=given.minutes,
+            again=given.again,
             tell=lambda line: print(line, flush=True),
         )
     if given.markdown:

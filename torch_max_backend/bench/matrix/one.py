@@ -7,6 +7,7 @@ JSON.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -64,9 +65,18 @@ def structure(case: ModelCase) -> dict[str, Any]:
         "small": sum(o.count for o in eager if o.reason == SMALL),
         "fallbacks": dict(sorted(fallbacks.items())),
         "parameters": found.parameters,
-        "why": sorted({f"{o.name}: {o.reason} ({o.where})" for o in eager})
-        + sorted({f"{b.reason.strip().splitlines()[0]} ({b.where})" for b in found.breaks}),
+        "why": [
+            *sorted({f"{o.name}: {o.reason} ({_short(o.where)})" for o in eager}),
+            *sorted(
+                {f"{b.reason.strip().splitlines()[0]} ({_short(b.where)})" for b in found.breaks}
+            ),
+        ],
     }
+
+
+def _short(where: str) -> str:
+    """A source line without the folder that libraries are in on this machine."""
+    return re.sub(r"^/.*/(site-packages/|(?=torch_max_backend/))", "", where)
 
 
 def first(case: ModelCase) -> dict[str, Any]:
@@ -107,7 +117,7 @@ def steady(case: ModelCase, seconds: float) -> dict[str, Any]:
                 failed[framework] = f"{type(e).__name__}: {e}".strip().splitlines()[0]
             else:
                 calls[framework] = call
-        return {**alternate(calls, seconds), "failed": failed}
+        return {**alternate(calls, seconds), "errors": failed}
 
 
 def main(phase: str, name: str, seconds: str = "4") -> None:

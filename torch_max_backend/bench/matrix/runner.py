@@ -101,10 +101,9 @@ class Results:
             self._take(record)
 
     def begin(self) -> None:
-        """Write down where and when what follows is measured."""
-        here = {**machine(*PACKAGES), "date": date.today().isoformat()}
-        if here != self.machine:
-            self._write({"machine": here})
+        """Write down where and when what follows is measured, and how busy the machine is."""
+        now = {"date": date.today().isoformat(), "load": os.getloadavg()[0]}
+        self._write({"machine": {**machine(*PACKAGES), **now}})
 
     def add(self, model: str, which: str, report: dict[str, Any]) -> None:
         """Write down what was found."""
@@ -124,6 +123,7 @@ def run(
     jobs: int = 1,
     limit: float = 900.0,
     minutes: float = float("inf"),
+    again: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Find out what is missing, and write it down at once.
@@ -135,6 +135,7 @@ def run(
         jobs: How many models at once.
         limit: Seconds of one phase.
         minutes: After these, nothing more is begun.
+        again: Find out what is known as well.
         tell: Is given a line on each phase that ends.
     """
     end = time.monotonic() + 60 * minutes
@@ -143,7 +144,8 @@ def run(
     def model(name: str) -> None:
         with tempfile.TemporaryDirectory(prefix="matrix") as folder:
             caches, filled = Path(folder), False
-            for which in results.missing(name, [p for p in PHASES if p in phases]):
+            wanted = [p for p in PHASES if p in phases]
+            for which in wanted if again else results.missing(name, wanted):
                 if time.monotonic() > end:
                     return
                 if which == "warm" and not filled:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch_max_backend.bench.matrix import CASES
 from torch_max_backend.bench.matrix.runner import PHASES, Reports, Results
+from torch_max_backend.bench.steady import FRAMEWORKS
 
 HEADS = (
     "model", "family", "graphs", "breaks", "on MAX", "torch runs", "error", "from float64",
@@ -81,7 +82,11 @@ def _where(machine: Mapping[str, Any]) -> str:
     if not machine:
         return ""
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
-    return f"{machine['date']}, {machine['cpu']}, {machine['cores']} cores, Linux; {versions}."
+    return (
+        f"{machine['date']}, {machine['cpu']}, {machine['cores']} cores, Linux, load "
+        f"{machine['load']:.1f} when the run began (other work is in the wall times, "
+        f"and some of it in the CPU seconds); {versions}."
+    )
 
 
 def _summary(known: Mapping[str, Reports]) -> Iterator[str]:
@@ -125,10 +130,6 @@ def _cells(known: Reports) -> Iterator[str]:
     for report in (cold, warm):
         both = f"{report['cpu_s']:.1f} / {report['wall_s']:.1f}" if "cpu_s" in report else ""
         yield both or (report.get("failed", "") if report is warm else "")
-    for framework in ("eager", "inductor", "max"):
-        if "failed" in steady and isinstance(steady["failed"], str):
-            yield "failed"
-        elif framework in steady:
-            yield f"{steady[framework]:.2f}"
-        else:
-            yield "failed" if steady else ""
+    for framework in FRAMEWORKS:
+        told = f"{steady[framework]:.2f}" if framework in steady else "failed"
+        yield told if steady else ""
