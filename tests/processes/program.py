@@ -51,6 +51,8 @@ def rows(count: int = 5, dtype: torch.dtype = torch.float32) -> Tensor:
 def start(text: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
     """Start a Python process that runs ``text`` and can import this module."""
     pipe = subprocess.PIPE
+    # Shells have processes in the background ignore SIGINT, and these inherit that.
+    text = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + text
     return subprocess.Popen(
         [sys.executable, "-c", text, *arguments], cwd=ROOT, env=environment,
         stdin=pipe, stdout=pipe, stderr=pipe, text=True,
