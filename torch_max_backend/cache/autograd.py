@@ -66,17 +66,12 @@ class MaxOutputCode(OutputCode):
             CacheError: It was saved ahead of time, and is damaged or not for this machine.
         """
         kept = self.compiled
+        stored = None
         if self.carried is not None:
             self.carried.check(kept.key)
             stored = store.Entry(self.carried.artifact, self.carried.graphs)
-            function = load_graph(
-                kept.key, kept.signature, kept.constants, kept.static, stored, kept.replay
-            )
-            assert function is not None
-            self.compiled = replace(kept, function=function)
-            return
         function = load_graph(
-            kept.key, kept.signature, kept.constants, kept.static, replay=kept.replay
+            kept.key, kept.signature, kept.constants, kept.static, stored, kept.replay
         )
         if function is None:
             raise FXGraphCacheMiss(f"artifact {kept.key} is gone")
