@@ -43,6 +43,12 @@ def main() -> None:
         "--phases", nargs="*", choices=PHASES, default=list(PHASES), help="default: all"
     )
     parser.add_argument("--again", action="store_true", help="what the file knows already, too")
+    parser.add_argument(
+        "--caches",
+        type=Path,
+        metavar="DIR",
+        help="keep compilers' caches there, for later runs",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="models at once")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds of one phase")
@@ -64,6 +70,7 @@ def main() -> None:
             limit=given.limit,
             minutes=given.minutes,
             again=given.again,
+            caches=given.caches,
             tell=lambda line: print(line, flush=True),
         )
     if given.markdown:

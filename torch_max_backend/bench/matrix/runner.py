@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -115,6 +117,23 @@ class Results:
         return [p for p in phases if "failed" in known.get(p, {"failed": ""})]
 
 
+@contextmanager
+def _folder(caches: Path | None, name: str) -> Iterator[Path]:
+    """Where a model's caches are."""
+    if caches is None:
+        with tempfile.TemporaryDirectory(prefix="matrix") as folder:
+            yield Path(folder)
+    else:
+        folder = caches / name.replace("/", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        shutil.rmtree(entry)
+
+
 def run(
     names: Sequence[str],
     phases: Collection[str],
@@ -124,6 +143,7 @@ def run(
     limit: float = 900.0,
     minutes: float = float("inf"),
     again: bool = False,
+    caches: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Find out what is missing, and write it down at once.
@@ -136,21 +156,25 @@ def run(
         limit: Seconds of one phase.
         minutes: After these, nothing more is begun.
         again: Find out what is known as well.
+        caches: The compilers' caches are kept below this folder, so that a later run of "warm" or
+            "steady" compiles nothing; else they are gone when the model is done.
         tell: Is given a line on each phase that ends.
     """
     end = time.monotonic() + 60 * minutes
     results.begin()
 
     def model(name: str) -> None:
-        with tempfile.TemporaryDirectory(prefix="matrix") as folder:
-            caches, filled = Path(folder), False
+        with _folder(caches, name) as folder:
+            filled = any(folder.iterdir())
             wanted = [p for p in PHASES if p in phases]
             for which in wanted if again else results.missing(name, wanted):
                 if time.monotonic() > end:
                     return
-                if which == "warm" and not filled:
-                    phase(name, "cold", caches, limit)
-                report = phase(name, which, caches, limit)
+                if which == "cold":
+                    _empty(folder)
+                elif which == "warm" and not filled:
+                    phase(name, "cold", folder, limit)
+                report = phase(name, which, folder, limit)
                 results.add(name, which, report)
                 tell(f"{name} {which} {json.dumps(report)[:200]}")
                 filled = filled or which == "cold"
