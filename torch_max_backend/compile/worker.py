@@ -143,5 +143,13 @@ def main(parent: str, yields: str, source: str, target: str, *libraries: str) ->
     compiled.export_mef(target)
 
 
+def _leave() -> None:
+    """End this process without ending its interpreter: a thread of MAX that comes back to Python
+    while that goes aborts the process, though all its work is done."""
+    atexit._run_exitfuncs()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    _leave()
