@@ -18,6 +18,8 @@ from tests.support.groups import compile_group
 from tests.tracing import traced_all
 from torch_max_backend import (
     ExecutionError,
+    IndexOutOfBoundsError,
+    LinearAlgebraError,
     OptionError,
     UnsupportedOperatorError,
     max_backend,
@@ -233,31 +235,54 @@ def test_a_graph_that_max_cannot_compile(
     assert "no registers left" in messages()[0]
 
 
-class _Lost:
-    """Stands for a job whose model fails while it runs."""
+class _Failing:
+    """Stands for a model that fails while it runs."""
 
-    class trace:
-        class signature:
-            inputs = ()
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.calls = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        raise self.error
 
 
-def test_a_model_that_fails_while_it_runs(messages: Any) -> None:
-    from torch_max_backend.fallback import Piece, _Guarded
+@pytest.mark.parametrize("known", [True, False], ids=["with its graph", "from the cache"])
+def test_a_model_that_fails_while_it_runs(known: bool, messages: Any) -> None:
+    from torch_max_backend.fallback import Piece, _Guarded, or_eager
 
     module, given = _graph(lambda x, w: (x + w).cos(), False)
-    calls = 0
-
-    def fails(arguments: list[Any]) -> list[Any]:
-        nonlocal calls
-        calls += 1
-        raise ExecutionError("out of memory")
-
-    guarded = _Guarded(fails, Piece(module, (), job=_Lost()), False)  # type: ignore[arg-type]
+    fails = _Failing(ExecutionError("out of memory"))
+    guarded = _Guarded(fails, Piece(module, ()), False)
+    whole = or_eager(fails, module)
     for _ in range(2):
-        torch.testing.assert_close(guarded(list(given)), list(module(*given)))
-    assert calls == 1
+        found = guarded(list(given)) if known else whole(*given)
+        torch.testing.assert_close(list(found), list(module(*given)))
+    assert fails.calls == 1
     assert counters["max_backend"]["failed runs"] == 1
     assert "out of memory" in messages()[0]
+
+
+def _after_writing() -> ExecutionError:
+    error = ExecutionError("out of memory")
+    error.wrote = True
+    return error
+
+
+@pytest.mark.parametrize(
+    "error", [_after_writing(), IndexOutOfBoundsError("index 9"), LinearAlgebraError("singular")]
+)
+def test_an_error_that_eager_cannot_mend_is_raised(error: ExecutionError, messages: Any) -> None:
+    from torch_max_backend.fallback import Piece, _Guarded, or_eager
+
+    module, given = _graph(lambda x, w: (x + w).cos(), False)
+    fails = _Failing(error)
+    with pytest.raises(type(error)):
+        _Guarded(fails, Piece(module, ()), False)(list(given))
+    with pytest.raises(type(error)):
+        or_eager(fails, module)(*given)
+    assert not counters["max_backend"]["failed runs"]
+    assert not messages()
 
 
 @pytest.mark.parametrize(

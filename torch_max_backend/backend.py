@@ -16,7 +16,13 @@ from torch.fx import GraphModule
 
 from torch_max_backend import environment, forked, forks, profile
 from torch_max_backend.errors import ForkError, MaxBackendError, join_dynamo
-from torch_max_backend.fallback import compile_graph, falls_back, left_to_torch, start
+from torch_max_backend.fallback import (
+    compile_graph,
+    falls_back,
+    left_to_torch,
+    or_eager,
+    start,
+)
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, caching
@@ -64,7 +70,7 @@ class MaxBackend:
             try:
                 forks.check()
                 compiled = self._compile(module, example_inputs, parsed)
-                return forked.or_eager(compiled, module) if falls_back(parsed) else compiled
+                return or_eager(compiled, module) if falls_back(parsed) else compiled
             except MaxBackendError as e:
                 if not falls_back(parsed):
                     raise

@@ -82,7 +82,12 @@ class CompilationError(MaxBackendError):
 
 
 class ExecutionError(MaxBackendError):
-    """A compiled model refused its inputs or failed while it ran."""
+    """A compiled model refused its inputs or failed while it ran.
+
+    ``wrote`` tells whether it may have written to its arguments before that.
+    """
+
+    wrote = False
 
 
 class ForkError(ExecutionError):

@@ -15,6 +15,7 @@ from typing import Any
 
 from functorch.compile import make_boxed_func
 from torch import nn
+from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.utils import counters
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
@@ -313,20 +314,44 @@ class _Guarded:
     def __call__(self, arguments: list[Any]) -> list[Any]:
         try:
             return self._serve(arguments)
-        except (IndexOutOfBoundsError, LinearAlgebraError):
-            raise  # as eager does
         except ForkError as e:
             forked.tell(e)
             self._serve = _eager(self._piece.module)
-            return self._serve(arguments)
         except ExecutionError as e:
-            assert self._piece.job is not None
-            if any(i.mutated for i in self._piece.job.trace.signature.inputs):
-                raise  # some may be written already
-            counters[COUNTERS]["failed runs"] += 1
-            log.warning("A graph runs in %s from now on: %s", _name(self._inductor), e)
+            _take_over(e, self._inductor)
             self._serve = by_torch(self._piece.module, self._inductor)
-            return self._serve(arguments)
+        return self._serve(arguments)
+
+
+def or_eager(compiled: Callable[..., Any], module: GraphModule) -> Callable[..., Any]:
+    """A compiled Dynamo graph which eager PyTorch runs in forked children, and once MAX has failed
+    while it ran a graph of which nothing but the artifact was at hand."""
+    # Dynamo wraps what it is given once more.
+    compiled = innermost_fn(compiled)
+    failed = False
+
+    def run(*arguments: Any) -> Any:
+        nonlocal failed
+        if not failed:
+            try:
+                return compiled(*arguments)
+            except ForkError as e:
+                forked.tell(e)
+            except ExecutionError as e:
+                _take_over(e, False)
+                failed = True
+        return module(*arguments)
+
+    return run
+
+
+def _take_over(error: ExecutionError, inductor: bool) -> None:
+    """Tell that torch runs a graph that failed; raise if it must not."""
+    # The first two are eager's errors as well.
+    if isinstance(error, (IndexOutOfBoundsError, LinearAlgebraError)) or error.wrote:
+        raise error
+    counters[COUNTERS]["failed runs"] += 1
+    log.warning("A graph runs in %s from now on: %s", _name(inductor), error)
 
 
 class _Part(nn.Module):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import innermost_fn
 from torch.fx import GraphModule
 
 from torch_max_backend.errors import ForkError
@@ -25,21 +24,6 @@ def tell(error: ForkError) -> None:
         # The threads of GNU's OpenMP are not here either, and torch would wait for them.
         torch.set_num_threads(1)
         log.warning("Graphs run in eager PyTorch, on one thread: %s", error)
-
-
-def or_eager(compiled: Callable[..., Any], module: GraphModule) -> Callable[..., Any]:
-    """A compiled Dynamo graph which eager PyTorch runs in forked children."""
-    # Dynamo wraps what it is given once more.
-    compiled = innermost_fn(compiled)
-
-    def run(*arguments: Any) -> Any:
-        try:
-            return compiled(*arguments)
-        except ForkError as e:
-            tell(e)
-            return module(*arguments)
-
-    return run
 
 
 def eager(error: ForkError, module: GraphModule) -> Callable[..., Any]:

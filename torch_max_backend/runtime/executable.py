@@ -453,10 +453,12 @@ def _execution_error(
     if failed:
         return LinearAlgebraError(failed[1], f"  Arguments: {shown}")
     kind = IndexOutOfBoundsError if "out of bounds" in str(error) else ExecutionError
-    return kind(
+    found = kind(
         "The compiled MAX model failed while it ran.",
         f"  MAX says: {str(error).strip()}",
         f"  Arguments: {shown}",
         "Check values that decide validity (indices, sizes); eager PyTorch on the same inputs "
         "tells whether the program or the backend is at fault.",
     )
+    found.wrote = any(i.mutated for i in signature.inputs)
+    return found
