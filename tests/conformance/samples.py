@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,14 +49,16 @@ def programs(
         if i // step < limit and not random:
             kind = "dynamic" if dynamic else "static"
             label = f"{name}-{str(dtype).removeprefix('torch.')}-{kind}-{i}"
-            program = _program(op, samples[i], label, dynamic)
+            call = partial(op.gradcheck_wrapper, op.get_op()) if gradients else op
+            program = _program(call, samples[i], label, dynamic)
             if gradients:
                 program.function = _gradients_of(program)
             yield program
 
 
 def _gradients_of(program: Program) -> Callable[..., Any]:
-    """The gradients of a program's results, weighted, where its tensors ask for them."""
+    """The gradients of the sum of a program's results, weighted, where its tensors ask for them; in
+    float64 behind that sum, so that finite differences can be had of it."""
     forward, asked = program.function, [t.requires_grad for t in program.tensors]
 
     def function(*given: torch.Tensor) -> Any:
@@ -68,10 +71,11 @@ def _gradients_of(program: Program) -> Callable[..., Any]:
             ]
             if not results:
                 return []
-            total = sum((t * _weights(t)).sum() for t in results)
+            sums = [(t * _weights(t)).sum() for t in results]
+            total = sum(s.real + s.imag if s.is_complex() else s for s in sums)
         wanted = [t for t in leaves if t.requires_grad]
-        found = torch.autograd.grad(total, wanted, allow_unused=True)
-        return [g for g in found if g is not None]
+        found = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
+        return [total.detach(), *found] if total.dtype == torch.float64 else list(found)
 
     return function
 
@@ -82,7 +86,7 @@ def _weights(result: torch.Tensor) -> torch.Tensor:
     return ((steps + 2) / 5).reshape(result.shape).to(result.dtype)
 
 
-def _program(op: OpInfo, sample: SampleInput, label: str, dynamic: bool) -> Program:
+def _program(call: Callable[..., Any], sample: SampleInput, label: str, dynamic: bool) -> Program:
     leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
 
@@ -90,6 +94,6 @@ def _program(op: OpInfo, sample: SampleInput, label: str, dynamic: bool) -> Prog
         rest = iter(given)
         filled = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
         first, args, kwargs = pytree.tree_unflatten(filled, structure)
-        return sample.output_process_fn_grad(op(first, *args, **kwargs))
+        return sample.output_process_fn_grad(call(first, *args, **kwargs))
 
     return Program(label, function, tensors, dynamic)

@@ -56,16 +56,18 @@ class Program:
     trace: Trace | None = field(default=None, repr=False)
     executable: Callable[[list[Any]], list[Any]] | None = field(default=None, repr=False)
 
-    def run(self) -> list[torch.Tensor]:
-        """The tensors that the compiled program returns."""
+    def run(self, tensors: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
+        """The tensors that the compiled program returns, for other arguments if they are given."""
         if self.error is not None:
             raise self.error
         assert self.executable is not None
-        return self.executable([t.detach().clone() for t in self.tensors])
+        given = self.tensors if tensors is None else tensors
+        return self.executable([t.detach().clone() for t in given])
 
-    def eager(self) -> list[torch.Tensor]:
-        """The tensors that eager PyTorch returns."""
-        return self.flat(*[t.detach().clone() for t in self.tensors])
+    def eager(self, tensors: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
+        """The tensors that eager PyTorch returns, for other arguments if they are given."""
+        given = self.tensors if tensors is None else tensors
+        return self.flat(*[t.detach().clone() for t in given])
 
     def assert_agrees(self, *, equal_nan: bool = False) -> None:
         """Assert that the compiled program returns what eager PyTorch does."""
