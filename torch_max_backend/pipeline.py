@@ -18,8 +18,6 @@ from torch_max_backend.log import get_logger, say
 from torch_max_backend.options import Options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from max.engine import Model
     from max.graph import Module
 
@@ -248,7 +246,9 @@ class Job:
         if models is None:
             return None, ""
         if environment.verbose():
-            _show(_built([self.trace])[0])
+            from torch_max_backend.compile.module import build_module
+
+            _show(build_module([self.trace])[0])
         return models, "loaded" if shared is None else "shared"
 
     def _executable(self, models: dict[str, Model], origin: str) -> Function:
@@ -273,7 +273,12 @@ def _look_up(jobs: Sequence[Job], done: dict[Job, Function]) -> list[Job]:
 def _made(jobs: Sequence[Job]) -> list[Model]:
     """Compile jobs as one module, here or in a process of its own, and store the artifact."""
     from torch_max_backend.compile.loading import load_models, load_serialized
-    from torch_max_backend.compile.module import compile_module, serialized, without_calls
+    from torch_max_backend.compile.module import (
+        build_module,
+        compile_module,
+        serialized,
+        without_calls,
+    )
     from torch_max_backend.compile.session import compile_place
     from torch_max_backend.compile.worker import compile_elsewhere
     from torch_max_backend.debug.dump import folder as dump_folder
@@ -281,7 +286,7 @@ def _made(jobs: Sequence[Job]) -> list[Model]:
 
     background, clock = bool(jobs[0].options.background), jobs[0].clock
     traces = [job.trace for job in jobs]
-    module, libraries = _built(traces)
+    module, libraries = build_module(traces)
     if environment.verbose():
         _show(module)
     clock.lap("build")
@@ -310,12 +315,6 @@ def _made(jobs: Sequence[Job]) -> list[Model]:
             store.put(job.entry, artifact, job.parts, [j.entry for j in jobs])
         clock.lap("store")
     return models
-
-
-def _built(traces: Sequence[Trace]) -> tuple[Module, list[Path]]:
-    from torch_max_backend.compile.module import build_module
-
-    return build_module(traces)
 
 
 def _show(module: Module) -> None:
