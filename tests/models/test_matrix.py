@@ -132,7 +132,7 @@ def test_a_run_goes_on_and_repeats_what_failed(
     assert asked == [(n, p) for n in ("gpt2", "llama") for p in ("explain", "cold")]
     known = Results(path)
     assert known.reports["gpt2"]["cold"] == {"failed": "killed by SIGSEGV"}
-    assert known.machine["cores"]
+    assert known.machines["cold"]["cores"]
     asked.clear()
     answers.clear()
     run(["gpt2", "llama"], ["explain", "cold"], known)
@@ -166,6 +166,7 @@ def test_the_table_shows_what_is_missed(tmp_path: Path) -> None:
     row = next(line for line in page.splitlines() if line.startswith("| gpt2 "))
     assert "| 97.0% | `aten.x` 2, small 1 | 5.0e-01 (tensor 0 is off) (failed runs: 1) |" in row
     assert row.endswith("| 20.0 / 10.0 |  | 1.00 | failed | 2.00 |")
+    assert "beside eager's: 2.00 times, geometric mean of 1 models; less than eager's in 0" in page
     assert "Wrong: gpt2." in page
     assert "Failed: llama." in page
     assert next(line for line in page.splitlines() if line.startswith("| llama ")).count(

@@ -77,12 +77,13 @@ class Results:
     Attributes:
         path: The file.
         reports: By model and phase.
-        machine: Where the last of them come from, and when.
+        machines: By phase, where its last run was, when, beside what load, and how many models at
+            once it took.
     """
 
     path: Path
     reports: dict[str, Reports] = field(default_factory=dict)
-    machine: dict[str, Any] = field(default_factory=dict)
+    machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +93,8 @@ class Results:
 
     def _take(self, record: dict[str, Any]) -> None:
         if "machine" in record:
-            self.machine = record["machine"]
+            for which in record["phases"]:
+                self.machines[which] = record["machine"]
         else:
             known = self.reports.setdefault(record["model"], {})
             known[record["phase"]] = record["report"]
@@ -102,10 +104,10 @@ class Results:
             file.write(json.dumps(record) + "\n")
             self._take(record)
 
-    def begin(self) -> None:
-        """Write down where and when what follows is measured, and how busy the machine is."""
-        now = {"date": date.today().isoformat(), "load": os.getloadavg()[0]}
-        self._write({"machine": {**machine(*PACKAGES), **now}})
+    def begin(self, phases: Collection[str], jobs: int) -> None:
+        """Write down where, when and how what follows is measured, and how busy the machine is."""
+        now = {"date": date.today().isoformat(), "load": os.getloadavg()[0], "jobs": jobs}
+        self._write({"machine": {**machine(*PACKAGES), **now}, "phases": list(phases)})
 
     def add(self, model: str, which: str, report: dict[str, Any]) -> None:
         """Write down what was found."""
@@ -161,7 +163,7 @@ def run(
         tell: Is given a line on each phase that ends.
     """
     end = time.monotonic() + 60 * minutes
-    results.begin()
+    results.begin(phases, jobs)
 
     def model(name: str) -> None:
         with _folder(caches, name) as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ float32, with a batch of 2, and have been called once in eager before.
 def markdown(results: Results) -> str:
     """The page: what the columns mean, what was measured on, how many met the bars, the table."""
     known = {name: results.reports.get(name, {}) for name in CASES}
-    lines = [_ABOUT, _where(results.machine), "", *_summary(known), ""]
+    lines = [_ABOUT, *_where(results.machines), "", *_summary(known), ""]
     lines += ["| " + " | ".join(HEADS) + " |", "|---" * len(HEADS) + "|"]
     for name, case in CASES.items():
         lines.append("| " + " | ".join([name, case.family, *_cells(known[name])]) + " |")
@@ -78,15 +79,20 @@ def runs_in_torch(structure: Mapping[str, Any]) -> str:
     return ", ".join(parts + [f"small {structure['small']}"] * bool(structure["small"]))
 
 
-def _where(machine: Mapping[str, Any]) -> str:
-    if not machine:
-        return ""
-    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
-    return (
-        f"{machine['date']}, {machine['cpu']}, {machine['cores']} cores, Linux, load "
-        f"{machine['load']:.1f} when the run began (other work is in the wall times, "
-        f"and some of it in the CPU seconds); {versions}."
-    )
+def _where(machines: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    described: dict[str, list[str]] = {}
+    for which in PHASES:
+        machine = machines.get(which)
+        if machine is None:
+            continue
+        versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
+        text = (
+            f"{machine['date']}, {machine['cpu']}, {machine['cores']} cores, Linux; {versions}; "
+            f"load {machine['load']:.1f} before the run, models at once: {machine['jobs']}"
+        )
+        described.setdefault(text, []).append(which)
+    yield from (f"- {', '.join(which)}: {text}." for text, which in described.items())
+    yield "- What runs at once is in each other's wall times, and to some part in the CPU seconds."
 
 
 def _summary(known: Mapping[str, Reports]) -> Iterator[str]:
@@ -102,6 +108,15 @@ def _summary(known: Mapping[str, Reports]) -> Iterator[str]:
         f"- Of those explained, {len(taken)} have no operator that is refused (bar: 90%), "
         f"{len(all_of_it)} run on MAX alone; {len(whole)} are one graph."
     )
+    timed = [k["steady"] for k in known.values() if "max" in k.get("steady", {})]
+    for other in FRAMEWORKS[:-1]:
+        ratios = [t["max"] / t[other] for t in timed if other in t]
+        if ratios:
+            faster = sum(r < 1 for r in ratios)
+            yield (
+                f"- Milliseconds beside {other}'s: {statistics.geometric_mean(ratios):.2f} times, "
+                f"geometric mean of {len(ratios)} models; less than {other}'s in {faster} of them."
+            )
     wrong = [n for n, k in known.items() if k.get("cold", {}).get("wrong")]
     failed = [n for n, k in known.items() if any("failed" in r for r in k.values())]
     if wrong:
