@@ -55,6 +55,7 @@ ALONE = [(1, 3, 270, 17), (1, 1, 290, 17), (1, 1, 290, 17)]
 # Forbids the second query everything.
 BLIND = torch.tensor([[1, 1, 0, 1, 1, 0], [0] * 6, *[[0, 1, 1, 1, 1, 0]] * 3]) > 0
 DOUBLES = [torch.randn(2, 3, n, 20, dtype=torch.float64).sin() for n in (140, 131, 131)]
+HALVES = [torch.randn(2, 3, n, 16).sin().bfloat16() for n in (20, 24, 24)]
 # Functions of tensors of these shapes, or of these tensors, all of which get a gradient.
 FUNCTIONS: dict[
     str, tuple[Callable[..., torch.Tensor], Sequence[tuple[int, ...] | torch.Tensor]]
@@ -90,6 +91,7 @@ FUNCTIONS: dict[
     "attention blind": (_attention(attn_mask=BLIND), HEADS),
     "attention blind again": (_attention(attn_mask=BLIND), HEADS),
     "attention double": (_attention(is_causal=True), DOUBLES),
+    "attention half": (_attention(), HALVES),
     **{
         f"cdist {p}": (partial(torch.cdist, p=p), [(2, 5, 3), (4, 3)])
         for p in (0.0, 1.0, 1.5, 2.0, float("inf"))
@@ -269,7 +271,13 @@ def _layer_norms() -> dict[str, Program]:
     ],
 )
 def test_gradients_are_eagers(name: str, request: pytest.FixtureRequest) -> None:
-    _programs(request.config.getoption("--all-samples"))[name].assert_agrees()
+    from tests.conformance.reference import complaint
+
+    program = _programs(request.config.getoption("--all-samples"))[name]
+    if program.tensors[0].dtype == HALF:
+        assert complaint(program) is None
+    else:
+        program.assert_agrees()
 
 
 @compile_group("layer norms", weight=3)

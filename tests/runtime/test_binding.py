@@ -203,6 +203,25 @@ def test_outputs_that_share_memory_are_separated() -> None:
         assert len(pointers) == 5
 
 
+@pytest.mark.parametrize("strided", [False, True])
+def test_results_are_never_the_memory_of_a_parameter_that_moves(strided: bool) -> None:
+    run = executable(
+        lambda buffers: [buffers[1]],
+        inputs=[("tensor", 0), ("tensor", 1)],
+        outputs=[("value", 0)],
+        static=(0, 1),
+    )
+    p = torch.nn.Parameter(torch.ones(2, 3))
+    other = torch.ones(3, 2).t() if strided else torch.ones(2, 3)
+    seen = []
+    for _ in range(3):
+        for _ in range(2):
+            run([other, p])[0].zero_()
+            assert bool((p == 1).all())
+        seen.append(p.data)
+        p.data = torch.ones(2, 3)
+
+
 def test_outputs_for_backward_alone_may_share_memory() -> None:
     shared = fresh(2, 3)
     run = executable(

@@ -6,6 +6,7 @@ import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import is_not
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -114,6 +115,14 @@ class Executable:
             else:
                 self._slots.append(_Scalar(scalar, _SCALAR_DTYPES[item.dtype]))
                 scalar += 1
+        # Inputs whose memory stays where it is from call to call, and the others.
+        self._lasting = [k for k, slot in enumerate(self._slots) if slot.static]
+        self._passing = [
+            k
+            for k, item in enumerate(signature.inputs)
+            if item.kind != "carrier" and not self._slots[k].static
+        ]
+        self._known: tuple[list[Any], _Extents] = ([], _Extents([]))
         self._plan = [
             (o.kind, o.index) if o.kind in ("value", "input") else (o.kind, -1)
             for o in signature.outputs
@@ -216,8 +225,8 @@ class Executable:
         """
         asked = self._suspects  # another thread may settle them meanwhile
         suspects = set(asked)
-        inputs = zip(buffers, self._signature.inputs, strict=True)
-        given = [_memory(b) for b, item in inputs if item.kind != "carrier"]
+        lasting = self._lasting_extents(buffers)
+        given = [_memory(buffers[k]) for k in self._passing]
         extents = [_extent(r) for r in results]
         kept = [e for i, e in enumerate(extents) if i not in suspects or i in self._internal]
         taken = _Extents([*given, *kept])
@@ -225,7 +234,7 @@ class Executable:
         for i in asked:
             if i in self._internal:
                 continue
-            if taken.overlap(extents[i]):
+            if lasting.overlap(extents[i]) or taken.overlap(extents[i]):
                 sharing.append(i)
                 results[i] = results[i].clone()
                 extents[i] = _extent(results[i])
@@ -234,13 +243,26 @@ class Executable:
             shown = [e for i, e in enumerate(extents) if i not in self._internal]
             public = _Extents([*given, *shown])
             for i in asked:
-                if i in self._internal and public.overlap(extents[i]):
+                if i not in self._internal:
+                    continue
+                if lasting.overlap(extents[i]) or public.overlap(extents[i]):
                     sharing.append(i)
                     view = self._view(i, results[i], arguments)
                     results[i] = results[i].clone() if view is None else view
-        if not self._settled and not taken.empty:
+        if not (self._settled or taken.empty or lasting.empty):
             self._suspects = sorted({*sharing, *self._signature.maybe_aliased})
             self._settled = True
+
+    def _lasting_extents(self, buffers: list[Buffer]) -> _Extents:
+        """What the inputs occupy that stay where they are: found out anew where one did not."""
+        lasting = [buffers[k] for k in self._lasting]
+        known, extents = self._known
+        if len(known) != len(lasting) or any(map(is_not, known, lasting)):
+            extents = _Extents([_memory(b) for b in lasting])
+            # A copy that was made for this call alone must not live on here.
+            if all(self._slots[k].kept is b for k, b in zip(self._lasting, lasting, strict=True)):
+                self._known = lasting, extents
+        return extents
 
     def _view(self, k: int, result: torch.Tensor, arguments: list[Any]) -> torch.Tensor | None:
         """A result that is memory of an argument, as a view of it."""
@@ -324,9 +346,16 @@ def _memory(buffer: Buffer) -> tuple[int, int]:
 
 
 class _Slot:
-    """One input of the model."""
+    """One input of the model.
+
+    Attributes:
+        static: Whether its memory rarely changes.
+        kept: The buffer that it will use again, if any.
+    """
 
     __slots__ = ()
+    static = False
+    kept: Any = None
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
         """The buffer for one call. A tensor that the model writes to but cannot reach in place is
@@ -345,6 +374,11 @@ class _Argument(_Slot):
         self.mutated = mutated
         self.static = static
         self.cached: tuple[int, Any, Any, Any, Any] | None = None
+
+    @property
+    def kept(self) -> Any:
+        cached = self.cached
+        return None if cached is None else cached[4]
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
         tensor = arguments[self.index]
@@ -370,6 +404,7 @@ class _Argument(_Slot):
 
 class _Fixed(_Slot):
     __slots__ = ("kept",)
+    static = True
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.kept = to_buffer(plain(tensor.detach()))
