@@ -166,6 +166,7 @@ def test_the_table_shows_what_is_missed(tmp_path: Path) -> None:
     row = next(line for line in page.splitlines() if line.startswith("| gpt2 "))
     assert "| 97.0% | `aten.x` 2, small 1 | 5.0e-01 (tensor 0 is off) (failed runs: 1) |" in row
     assert row.endswith("| 20.0 / 10.0 |  | 1.00 | failed | 2.00 |")
+    assert "Slower than eager, times: gpt2 2.00." in page
     assert "beside eager's: 2.00 times, geometric mean of 1 models; less than eager's in 0" in page
     assert "Wrong: gpt2." in page
     assert "Failed: llama." in page

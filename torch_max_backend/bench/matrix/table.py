@@ -117,12 +117,20 @@ def _summary(known: Mapping[str, Reports]) -> Iterator[str]:
                 f"- Milliseconds beside {other}'s: {statistics.geometric_mean(ratios):.2f} times, "
                 f"geometric mean of {len(ratios)} models; less than {other}'s in {faster} of them."
             )
+    slower = {n: _ratio(k.get("steady", {})) for n, k in known.items()}
+    if named := [f"{n} {r:.2f}" for n, r in slower.items() if r > 1]:
+        yield f"- Slower than eager, times: {', '.join(named)}."
     wrong = [n for n, k in known.items() if k.get("cold", {}).get("wrong")]
     failed = [n for n, k in known.items() if any("failed" in r for r in k.values())]
     if wrong:
         yield f"- Wrong: {', '.join(wrong)}."
     if failed:
         yield f"- Failed: {', '.join(failed)}."
+
+
+def _ratio(steady: Mapping[str, Any]) -> float:
+    """How many times eager's milliseconds ours are; 0 if nobody knows."""
+    return steady["max"] / steady["eager"] if {"max", "eager"} <= steady.keys() else 0.0
 
 
 def _cells(known: Reports) -> Iterator[str]:
