@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -220,6 +222,26 @@ def test_results_are_never_the_memory_of_a_parameter_that_moves(strided: bool) -
             assert bool((p == 1).all())
         seen.append(p.data)
         p.data = torch.ones(2, 3)
+
+
+@pytest.mark.parametrize("suspicious", [[], [0]])
+def test_the_memory_of_a_parameter_that_was_replaced_is_free(suspicious: list[int]) -> None:
+    run = executable(
+        lambda buffers: [fresh(2, 3)],
+        inputs=[("tensor", 0)],
+        outputs=[("value", 0)],
+        static=(0,),
+        maybe_aliased=suspicious,
+    )
+    memory = np.ones((2, 3), np.float32)
+    left = weakref.ref(memory)
+    p = torch.from_numpy(memory)
+    run([p])
+    run([p])
+    del memory, p
+    assert left() is not None
+    run([torch.ones(2, 3)])
+    assert left() is None
 
 
 def test_outputs_for_backward_alone_may_share_memory() -> None:

@@ -252,6 +252,9 @@ class Executable:
         if not (self._settled or taken.empty or lasting.empty):
             self._suspects = sorted({*sharing, *self._signature.maybe_aliased})
             self._settled = True
+        if not self._suspects:
+            # Nobody will ask again, and notice that a parameter has moved.
+            self._known = ([], _Extents([]))
 
     def _lasting_extents(self, buffers: list[Buffer]) -> _Extents:
         """What the inputs occupy that stay where they are: found out anew where one did not."""
