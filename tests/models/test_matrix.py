@@ -99,6 +99,13 @@ def test_float64_decides_where_eager_is_inexact() -> None:
     assert errors([torch.tensor([0.998])], [eager], None).wrong
 
 
+def test_integers_may_be_off_where_eagers_are() -> None:
+    eager, truth = torch.tensor([1, 2, 3, 4, 5]), torch.tensor([1, 2, 3, 5, 4])
+    assert not errors([torch.tensor([2, 1, 3, 4, 5])], [eager], [truth]).wrong
+    assert errors([torch.tensor([2, 1, 4, 3, 5])], [eager], [eager]).wrong
+    assert errors([torch.tensor([2, 1, 3, 4, 5])], [eager], None).wrong
+
+
 def test_all_tensors_of_an_output_are_found() -> None:
     class Cache:
         def __init__(self) -> None:

@@ -81,7 +81,9 @@ class Errors:
 
 
 def errors(actual: list[Tensor], expected: list[Tensor], truth: list[Tensor] | None) -> Errors:
-    """Compare tensor by tensor: number, dtypes and shapes, integers exactly, floats as above."""
+    """Compare tensor by tensor: number, dtypes and shapes, floats as above; integers are equal, or
+    off from float64's in at most ``SLACK`` times as many places as eager's (what a detector keeps
+    of boxes that almost tie)."""
     if len(actual) != len(expected):
         return _wrong(f"{len(actual)} tensors instead of {len(expected)}")
     if truth is not None and [t.shape for t in truth] != [t.shape for t in expected]:
@@ -93,8 +95,9 @@ def errors(actual: list[Tensor], expected: list[Tensor], truth: list[Tensor] | N
                 f"tensor {i} is {a.dtype}{list(a.shape)} instead of {e.dtype}{list(e.shape)}"
             )
         if not e.is_floating_point():
-            if not torch.equal(a, e):
-                wrong = wrong or f"tensor {i} ({e.dtype}) differs in {int((a != e).sum())} places"
+            off = int((a != e).sum())
+            if off and not (truth and _as_near(a, e, truth[i])):
+                wrong = wrong or f"tensor {i} ({e.dtype}) differs in {off} places"
             continue
         here = _distance(a, e)
         error = max(error, here)
@@ -107,6 +110,10 @@ def errors(actual: list[Tensor], expected: list[Tensor], truth: list[Tensor] | N
         if not right:
             wrong = wrong or f"tensor {i} is {here:.1e} from eager"
     return Errors(error, *((None, None) if truth is None else (ours, theirs)), wrong)
+
+
+def _as_near(ours: Tensor, theirs: Tensor, truth: Tensor) -> bool:
+    return int((ours != truth).sum()) <= SLACK * int((theirs != truth).sum())
 
 
 def _wrong(what: str) -> Errors:
