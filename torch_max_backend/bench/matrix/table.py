@@ -109,18 +109,17 @@ def _summary(known: Mapping[str, Reports]) -> Iterator[str]:
         f"- Of those explained, {len(taken)} have no operator that is refused (bar: 90%), "
         f"{len(all_of_it)} run on MAX alone; {len(whole)} are one graph."
     )
-    timed = [k["steady"] for k in known.values() if "max" in k.get("steady", {})]
-    for other in FRAMEWORKS[:-1]:
-        ratios = [t["max"] / t[other] for t in timed if other in t]
-        if ratios:
-            faster = sum(r < 1 for r in ratios)
+    ratios = {other: _times(known, other) for other in FRAMEWORKS[:-1]}
+    for other, times in ratios.items():
+        if times:
+            mean = statistics.geometric_mean(times.values())
+            faster = sum(r < 1 for r in times.values())
             yield (
-                f"- Milliseconds beside {other}'s: {statistics.geometric_mean(ratios):.2f} times, "
-                f"geometric mean of {len(ratios)} models; less than {other}'s in {faster} of them."
+                f"- Milliseconds beside {other}'s: {mean:.2f} times, geometric mean of "
+                f"{len(times)} models; less than {other}'s in {faster} of them."
             )
-    slower = {n: _ratio(k.get("steady", {})) for n, k in known.items()}
-    if named := [f"{n} {r:.2f}" for n, r in slower.items() if r > 1]:
-        yield f"- Slower than eager, times: {', '.join(named)}."
+    if slower := [f"{n} {r:.2f}" for n, r in ratios["eager"].items() if r > 1]:
+        yield f"- Slower than eager, times: {', '.join(slower)}."
     wrong = [n for n, k in known.items() if k.get("cold", {}).get("wrong")]
     failed = [n for n, k in known.items() if any("failed" in r for r in k.values())]
     if wrong:
@@ -129,9 +128,10 @@ def _summary(known: Mapping[str, Reports]) -> Iterator[str]:
         yield f"- Failed: {', '.join(failed)}."
 
 
-def _ratio(steady: Mapping[str, Any]) -> float:
-    """How many times eager's milliseconds ours are; 0 if nobody knows."""
-    return steady["max"] / steady["eager"] if {"max", "eager"} <= steady.keys() else 0.0
+def _times(known: Mapping[str, Reports], other: str) -> dict[str, float]:
+    """How many times another framework's milliseconds ours are, by model, where both are known."""
+    timed = {name: reports.get("steady", {}) for name, reports in known.items()}
+    return {n: t["max"] / t[other] for n, t in timed.items() if {"max", other} <= t.keys()}
 
 
 def _cells(known: Reports) -> Iterator[str]:
