@@ -106,7 +106,7 @@ def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
         elif given.build_only:
             yield _result(task, program.name, "built", "")
         else:
-            print(f"# {program.name}", flush=True)
+            print(f"# {json.dumps(task)}", flush=True)
             try:
                 wrong, note = _wrong(task[0], program), ""
                 if given.gradients and task[1] == "float64" and not wrong:
@@ -193,7 +193,8 @@ def _worker(given: argparse.Namespace) -> None:
 
 
 def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
-    """Check a batch in a process of its own; where that dies, its halves, to find the crash."""
+    """Check a batch in a process of its own. Where that dies at a sample, this one and what was to
+    come after it are checked apart; where it dies before the first one, the batch's halves are."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(tasks, file)
         file.flush()
@@ -206,16 +207,22 @@ def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
     results = [json.loads(line) for line in lines if line.startswith("{")]
     if done.returncode == 0:
         return results
-    if len(tasks) > 1:
+    text = " ".join(done.stderr.strip().splitlines()[-3:])
+    text = f"the process ended with {done.returncode}: {text}"
+    print(f"of {len(tasks)} samples, {len(results)} have results; {text}", file=sys.stderr)
+    if len(tasks) == 1:
+        name, dtype, _ = tasks[0]
+        return [_result(tasks[0], f"{name}-{dtype}", "crash", text)]
+    begun = [json.loads(line.removeprefix("# ")) for line in lines if line.startswith("# ")]
+    if not begun:
         half = len(tasks) // 2
         return run_apart(tasks[:half], given) + run_apart(tasks[half:], given)
-    last = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
-    program = last[-1] if last else f"{tasks[0][0]}-{tasks[0][1]}"
-    tail = done.stderr.strip().splitlines()[-3:]
-    text = f"the process ended with {done.returncode}: {' '.join(tail)}"
-    return [r for r in results if r["program"] != program] + [
-        _result(tasks[0], program, "crash", text)
-    ]
+    blamed: Task = tuple(begun[-1])
+    known = [r for r in results if _task(r) != blamed]
+    done_with = {blamed, *map(_task, known)}
+    rest = [task for task in tasks if task not in done_with]
+    found = run_apart([blamed], given)
+    return known + found + (run_apart(rest, given) if rest else [])
 
 
 def all_tasks(
