@@ -65,6 +65,42 @@ struct Window(TrivialRegisterPassable):
         return False
 
 
+@fieldwise_init
+struct Layout(TrivialRegisterPassable):
+    """How the rows of an image lie in memory, once for each phase of the windows or,
+    for `taps`, once for each tap: then no positions lie between two rows of windows."""
+
+    var wide: Window
+    var taps: Bool
+
+    @always_inline
+    def planes(self) -> Int:
+        return self.wide.kernel if self.taps else self.wide.stride
+
+    @always_inline
+    def extent(self) -> Int:
+        """Numbers of a row."""
+        return self.wide.output if self.taps else self.wide.extent()
+
+    @always_inline
+    def uses(self, plane: Int) -> Bool:
+        return self.taps or self.wide.uses(plane)
+
+    @always_inline
+    def first(self, plane: Int) -> Int:
+        """Input position of a plane's first number, maybe outside."""
+        return (plane * self.wide.dilation if self.taps else plane) - self.wide.padding
+
+    @always_inline
+    def plane(self, tap: Int) -> Int:
+        return tap if self.taps else self.wide.phase(tap)
+
+    @always_inline
+    def step(self, tap: Int) -> Int:
+        """Where a tap's first number is in a row of its plane."""
+        return 0 if self.taps else self.wide.step(tap)
+
+
 @always_inline
 def _copy[
     dtype: DType
@@ -106,26 +142,27 @@ def _phases[
     size: Int,
     image: Address[dtype],
     high: Window,
-    wide: Window,
+    layout: Layout,
     first: Int,
     rows: Int,
 ):
     """Every `stride`-th number of an image with the zeros around it, a plane of
     `size` for each start: rows `first` to `first + rows`."""
-    var extent = wide.extent()
+    var extent = layout.extent()
+    var wide = layout.wide
     for phase_y in range(high.stride):
         if not high.uses(phase_y):
             continue
-        for phase_x in range(wide.stride):
-            if not wide.uses(phase_x):
+        for at in range(layout.planes()):
+            if not layout.uses(at):
                 continue
-            var before = wide.padding - phase_x
+            var before = -layout.first(at)
             var left = 0 if before <= 0 else ceildiv(before, wide.stride)
             var after = wide.input - 1 + before
             var right = 0 if after < 0 else after // wide.stride + 1
             left = min(left, extent)
             right = max(left, min(right, extent))
-            var plane = to.unsafe_offset((phase_y * wide.stride + phase_x) * size)
+            var plane = to.unsafe_offset((phase_y * layout.planes() + at) * size)
             for row in range(rows):
                 var line = plane.unsafe_offset(row * extent)
                 var y = (first + row) * high.stride + phase_y - high.padding
@@ -457,9 +494,11 @@ struct Convolution:
             return
 
         var own = gemm.routine == 0
-        # Windows are counted with the positions between two rows of them, so that
-        # a tap's numbers are neighbours.
-        var extent = wide.extent()
+        # A tap's numbers have to be neighbours: either windows are counted with the
+        # positions between two rows of them, which costs products, or each tap has a
+        # plane of its own, which costs copies.
+        var layout = Layout(wide, 2 * (wide.extent() - wide.output) >= wide.output)
+        var extent = layout.extent()
         var windows = high.output * extent
         var dense = extent == wide.output
         # Then the image itself holds them.
@@ -489,14 +528,14 @@ struct Convolution:
         var most_rows = min(ceildiv(tile, extent) + 1, high.output) + high.step(
             high.kernel - 1
         )
-        var size = most_rows * extent + wide.step(wide.kernel - 1) + panel
-        var planes = size * high.stride * wide.stride
+        var size = most_rows * extent + layout.step(wide.kernel - 1) + panel
+        var planes = size * high.stride * layout.planes()
         var begins = List[Int](capacity=taps)
         for tap_y in range(high.kernel):
             for tap_x in range(wide.kernel):
-                var phase = high.phase(tap_y) * wide.stride + wide.phase(tap_x)
-                var at = high.step(tap_y) * extent + wide.step(tap_x)
-                begins.append(phase * size + at)
+                var place = high.phase(tap_y) * layout.planes() + layout.plane(tap_x)
+                var at = high.step(tap_y) * extent + layout.step(tap_x)
+                begins.append(place * size + at)
         var begin = begins.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var columns_size = tile * block * taps + panel
         var left_space = left_size(slab, block * taps) + panel
@@ -537,6 +576,7 @@ struct Convolution:
             var per_group,
             var high,
             var wide,
+            var layout,
             var extent,
             var windows,
             var size,
@@ -578,7 +618,7 @@ struct Convolution:
                                 size,
                                 from_.unsafe_offset(channel * plane),
                                 high,
-                                wide,
+                                layout,
                                 top,
                                 bottom - top + 1,
                             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from max.dtype import DType
-from max.graph import DeviceRef, TensorType, TensorValue, ops
+from max.graph import DeviceRef, StaticDim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.guarded import for_convolution
@@ -78,6 +78,7 @@ def convolution(
         ]
         input, pads = _cropped(input, pads)
         stride = [1] * spatial
+    input, weight, pads = _reached(input, weight, stride, pads, dilation)
     if is_empty(input.shape) or is_empty(weight.shape):
         result = full(0, input.dtype, spec.shape, input.device)
     elif not input.dtype.is_float():
@@ -118,6 +119,7 @@ def fused_convolution(
     addresses = routine(input.dtype, input.device)
     assert addresses is not None, "the pass runs for the bank only"
     pads = [(p, p) for p in padding]
+    input, weight, pads = _reached(input, weight, stride, pads, dilation)
     return _by_products(input, weight, bias, stride, pads, dilation, groups, addresses, after)
 
 
@@ -248,6 +250,33 @@ def _turned(weight: TensorValue, groups: int) -> TensorValue:
     grouped = ops.reshape(weight, [groups, inputs // groups, outputs, *kernel])
     order = [0, 2, 1, *range(3, grouped.rank)]
     return ops.reshape(ops.permute(grouped, order), [outputs * groups, inputs // groups, *kernel])
+
+
+def _reached(
+    input: TensorValue,
+    weight: TensorValue,
+    stride: list[int],
+    pads: list[tuple[int, int]],
+    dilation: list[int],
+) -> tuple[TensorValue, TensorValue, list[tuple[int, int]]]:
+    """The same convolution without the outer taps that meet padding alone, as most do where
+    dilation exceeds a small image."""
+    pads = list(pads)
+    for i, ((before, after), step, apart) in enumerate(zip(pads, stride, dilation, strict=True)):
+        size, kernel = input.shape[i + 2], weight.shape[i + 2]
+        if not (isinstance(size, StaticDim) and isinstance(kernel, StaticDim)):
+            continue
+        taps, size = int(kernel), int(size)
+        last = (before + size + after - apart * (taps - 1) - 1) // step * step - before
+        met = [t for t in range(taps) if last + t * apart >= 0 and t * apart - before < size]
+        if not met or len(met) == taps:
+            continue
+        index = [slice(None)] * weight.rank
+        index[i + 2] = slice(met[0], met[-1] + 1)
+        weight = weight[tuple(index)]
+        pads[i] = (before - met[0] * apart, after - (taps - 1 - met[-1]) * apart)
+    input, pads = _cropped(input, pads)
+    return input, weight, pads
 
 
 def _cropped(
