@@ -39,7 +39,19 @@ def _assigned(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> Any:
     )
 
 
+def _sizes_alone(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    size = x.masked_select(mask).shape[0]
+    return (
+        torch.arange(size) * 1.5,
+        torch.arange(2 * size + 1),
+        x / mask.nonzero().shape[0],
+        torch.ones(2, torch.unique(mask).shape[0]),
+        torch.zeros_like(x).masked_scatter(mask, torch.arange(size) * 2.0),
+    )
+
+
 CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
+    "sizes alone": (_sizes_alone, [X, SOME]),
     "nonzero": (lambda x, m: (x.nonzero(), m.nonzero(), m.nonzero(as_tuple=True)), [X, SOME]),
     "nonzero of none": (lambda m: m.nonzero(), [NONE]),
     "nonzero of many": (lambda m: (m.nonzero(), torch.arange(200_000)[m]), [LONG]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from max.dtype import DType
-from max.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, ops
+from max.graph import BufferType, DeviceRef, Dim, Graph, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.registry import Refusal
 from torch_max_backend.ops.common.bank import number
@@ -35,7 +35,10 @@ def numbers(count: TensorValue, size: Size) -> TensorValue:
     if isinstance(size, int):
         fresh = ops.range(0, stop, 1, out_dim=fresh_size(), dtype=DType.int64, device=count.device)
         return ops.rebind(fresh, [size], "the number of selected elements is not the one expected")
-    return ops.range(0, stop, 1, out_dim=size, dtype=DType.int64, device=count.device)
+    made = ops.range(0, stop, 1, out_dim=size, dtype=DType.int64, device=count.device)
+    # MAX's compiler drops a range that nothing reads, and crashes where its dim is used (26.7).
+    ops.buffer_store(ops.buffer_create(BufferType(DType.int64, [size], count.device)), made)
+    return made
 
 
 def fresh_size() -> Dim:
