@@ -52,13 +52,14 @@ def programs(
             call = partial(op.gradcheck_wrapper, op.get_op()) if gradients else op
             program = _program(call, samples[i], label, dynamic)
             if gradients:
-                program.function = _gradients_of(program)
+                behind_sum = dtype.to_real() == torch.float64
+                program.function = _gradients_of(program, behind_sum)
             yield program
 
 
-def _gradients_of(program: Program) -> Callable[..., Any]:
-    """The gradients of the sum of a program's results, weighted, where its tensors ask for them; in
-    float64 behind that sum, so that finite differences can be had of it."""
+def _gradients_of(program: Program, behind_sum: bool) -> Callable[..., Any]:
+    """The gradients of the sum of a program's results, weighted, where its tensors ask for them;
+    behind that sum if asked, so that finite differences can be had of it."""
     forward, asked = program.function, [t.requires_grad for t in program.tensors]
 
     def function(*given: torch.Tensor) -> Any:
@@ -75,7 +76,7 @@ def _gradients_of(program: Program) -> Callable[..., Any]:
             total = sum(s.real + s.imag if s.is_complex() else s for s in sums)
         wanted = [t for t in leaves if t.requires_grad]
         found = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
-        return [total.detach(), *found] if total.dtype == torch.float64 else list(found)
+        return [total.detach(), *found] if behind_sum else list(found)
 
     return function
 

@@ -29,6 +29,29 @@ def test_interpolation_is_one_operator(mode: str, dynamic: bool) -> None:
     assert aten._unsafe_index.Tensor not in targets
 
 
+# Shapes, and the gradients that torch derives.
+GRADIENTS = {
+    "nearest": (aten.upsample_nearest1d_backward, [2, 3, 6]),
+    "nearest-exact": (aten._upsample_nearest_exact3d_backward, [2, 3, 6, 7, 4]),
+    "linear": (aten.upsample_linear1d_backward, [2, 3, 6]),
+    "bilinear": (aten.upsample_bilinear2d_backward, [2, 3, 6, 7]),
+    "bicubic": (aten.upsample_bicubic2d_backward, [2, 3, 6, 7]),
+    "trilinear": (aten.upsample_trilinear3d_backward, [2, 3, 6, 7, 4]),
+}
+
+
+@pytest.mark.parametrize("mode", GRADIENTS)
+def test_gradients_are_traced_with_symbolic_sizes(mode: str) -> None:
+    op, shape = GRADIENTS[mode]
+    x = torch.randn(shape, requires_grad=True)
+    graphs = traced_all(lambda x: F.interpolate(x, scale_factor=2, mode=mode), x, dynamic=True)
+    found = [n for g in graphs for n in g.graph.nodes if n.target == op.default]
+    assert len(found) == 1
+    sizes = found[0].meta["val"].shape
+    assert len(sizes) == len(shape)
+    assert all(isinstance(s, torch.SymInt) for s in sizes[2:])
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_empty_batch_is_traced(mode: str) -> None:
     graphs = traced_all(lambda x: F.interpolate(x, size=(4, 5), mode=mode), torch.randn(0, 3, 6, 7))

@@ -14,6 +14,7 @@ import torch
 from torch._C import DispatchKey
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 
 from torch_max_backend import forks
 from torch_max_backend.convert.registry import registry
@@ -62,6 +63,13 @@ def kernels() -> dict[OpOverload, Callable[..., torch.Tensor]]:
     }
 
 
+def backwards() -> list[OpOverload]:
+    """The gradients of these operators."""
+    return [
+        getattr(aten, f"{packet.__name__}_backward").default for packet in (*_NEAREST, *_FILTERED)
+    ]
+
+
 def _replace() -> None:
     for vec, called in kernels().items():
         for op, kernel in ((vec.overloadpacket.default, None), (vec, called)):
@@ -71,6 +79,12 @@ def _replace() -> None:
             if kernel is not None:
                 op.py_kernels[DispatchKey.CompositeImplicitAutograd] = kernel
             op._dispatch_cache.clear()
+    for op in backwards():
+        if DispatchKey.Meta not in op.py_kernels:
+            # torch's own, in C++, takes no symbolic sizes.
+            _saved[op] = dict(op.py_kernels)
+            op.py_kernels[DispatchKey.Meta] = _gradient
+            op._dispatch_cache.clear()
 
 
 def _restore() -> None:
@@ -79,6 +93,14 @@ def _restore() -> None:
         op.py_kernels.update(kernels)
         op._dispatch_cache.clear()
     _saved.clear()
+
+
+def _gradient(
+    grad_output: torch.Tensor, output_size: Sequence[int], input_size: Sequence[int], *_: Any
+) -> torch.Tensor:
+    """A tensor as a gradient of these operators returns it, without values."""
+    made = grad_output.new_empty(input_size)
+    return made.to(memory_format=suggest_memory_format(grad_output))
 
 
 def _has_no_image(input: torch.Tensor) -> bool:

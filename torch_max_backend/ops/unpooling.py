@@ -26,6 +26,9 @@ def _placed(values: TensorValue, indices: TensorValue, spatial: int, add: bool) 
     shape = expected().shape
     if is_empty(shape) or is_empty(values.shape):
         return full(0, values.dtype, shape, values.device)
+    if list(indices.shape) != list(values.shape):
+        # torch may know by a guard that two expressions of sizes are equal.
+        indices = ops.rebind(indices, values.shape)
     rows, outputs = _planes(values.shape, spatial), _planes(shape, spatial)
     (result,) = ops.custom(
         "tmb_plane_scatter",
