@@ -36,6 +36,12 @@ def _sizes(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x[: y.shape[0]], x[y.shape[0] :], x[-y.shape[0] :], x[: -y.shape[0]], x[y.shape[0] - 1]
 
 
+def _padded(x: torch.Tensor) -> Any:
+    missing = 10 - x.shape[1]
+    pad = torch.nn.functional.pad
+    return pad(x, (0, missing), value=3.0), pad(x, (missing, 1)), pad(x, (0, 0, missing, -missing))
+
+
 def _bounds(x: torch.Tensor) -> Any:
     return x[1:100], x[-2:], x[-100:2], x[:, 1::3], x[:, -4:-1], x[2:2], x[:, 0:END:2], x[-1]
 
@@ -62,6 +68,7 @@ CASES = {
     "pad by sizes, dynamic": Case(
         lambda x, y: torch.nn.functional.pad(x, (1, y.shape[0]), value=3.0), (X, I3), True
     ),
+    "pad to a size, dynamic": Case(_padded, (X,), True),
     "triangle by sizes, dynamic": Case(lambda x, y: x.tril(-y.shape[0] + 2), (X, I3), True),
     "slice_scatter, dynamic": Case(
         lambda x, y: (
@@ -193,6 +200,15 @@ together = compile_group("movement", 5)
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_eager(name: str) -> None:
     _compiled()[name].assert_agrees(equal_nan=True)
+
+
+@together
+@pytest.mark.parametrize("columns", [7, 10, 13])
+def test_padding_cuts_where_sizes_exceed_what_they_are_padded_to(columns: int) -> None:
+    program = _compiled()["pad to a size, dynamic"]
+    x = torch.arange(8.0 * columns).reshape(8, columns)
+    for ours, theirs in zip(program.run([x]), program.eager([x]), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @together

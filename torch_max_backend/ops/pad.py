@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorValue, ops
 from torch._ops import OpOverload
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.ops.common.positions import Size, is_zero, static, window
-from torch_max_backend.ops.common.promotion import Number, as_operand, full
+from torch_max_backend.ops.common.positions import (
+    Size,
+    along,
+    iota,
+    is_zero,
+    on_device,
+    static,
+    window,
+)
+from torch_max_backend.ops.common.promotion import Number, as_operand, constant, full
 
 aten = torch.ops.aten
 
@@ -45,19 +54,24 @@ def constant_pad_nd(
         fill = as_operand(value, self.dtype, DeviceRef.CPU())
         return ops.pad(result, [int(a) for a in amounts], value=fill)
     for dim in range(self.rank):
-        result = _joined(result, dim, amounts[2 * dim], amounts[2 * dim + 1], value)
+        before, after = amounts[2 * dim], amounts[2 * dim + 1]
+        if not (is_zero(before) and is_zero(after)):
+            result = _moved(result, dim, before, after, value)
     return result
 
 
-def _joined(
+def _moved(
     x: TensorValue, dim: int, before: Size, after: Size, fill: Number | TensorValue
 ) -> TensorValue:
-    shape = list(x.shape)
-    sides = [
-        full(fill, x.dtype, [*shape[:dim], amount, *shape[dim + 1 :]], x.device)
-        for amount in (before, after)
-    ]
-    return ops.concat([sides[0], x, sides[1]], dim)
+    """Padding by symbolic amounts, of which torch promises no sign: negative ones cut."""
+    have = x.shape[dim]
+    at = iota(have + before + after, x.device) - on_device(before, x.device)
+    zero = constant(0, DType.int64, x.device)
+    inside = ops.logical_and(
+        ops.greater_equal(at, zero), ops.greater(on_device(have, x.device), at)
+    )
+    picked = ops.gather(x, ops.where(inside, at, zero), dim)
+    return ops.where(along(inside, dim, x.rank), picked, as_operand(fill, x.dtype, x.device))
 
 
 _MODES = {
