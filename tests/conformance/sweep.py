@@ -109,7 +109,8 @@ def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
             print(f"# {json.dumps(task)}", flush=True)
             try:
                 wrong, note = _wrong(task[0], program), ""
-                if given.gradients and task[1] == "float64" and not wrong:
+                finite = given.gradients and task[1] == "float64" and not _drawn(program)
+                if finite and not wrong:
                     checked, wrong = gradcheck(program)
                     note = CHECKED if checked else ""
                 yield _result(task, program.name, "wrong" if wrong else "passed", wrong or note)
@@ -132,11 +133,9 @@ def _wrong(entry: str, program: Any) -> str | None:
 
     from tests.conformance.closeness import difference
     from tests.conformance.reference import truth
-    from torch_max_backend.convert.registry import registry
 
     ours, theirs = program.run(), program.eager()
-    drawn = any(registry[t].random for t in program.node_targets() if t in registry)
-    if drawn or entry in _UNDEFINED:
+    if _drawn(program) or entry in _UNDEFINED:
         ours, theirs = ([torch.zeros_like(t) for t in found] for found in (ours, theirs))
         return difference(ours, theirs, None)
     if entry in _PICKING:
@@ -144,6 +143,13 @@ def _wrong(entry: str, program: Any) -> str | None:
         if any(_same_picked(x, theirs[-1], indices, dim) for dim in range(x.dim())):
             ours = [*ours[:-1], theirs[-1]]
     return difference(ours, theirs, truth(program))
+
+
+def _drawn(program: Any) -> bool:
+    """Whether its results are random numbers, others in each run."""
+    from torch_max_backend.convert.registry import registry
+
+    return any(registry[t].random for t in program.node_targets() if t in registry)
 
 
 def _same_picked(x: Any, indices: Any, others: Any, dim: int) -> bool:
