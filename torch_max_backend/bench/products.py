@@ -23,12 +23,14 @@ PRODUCTS = [
     (1, 768, 768, True), (4, 768, 768, True), (1, 4096, 1024, True), (64, 3136, 576, False),
     (512, 49, 4608, False), (32, 320, 320, True), (1024, 1024, 1024, True),
 ]  # fmt: skip
-# Channels in, channels out, size, kernel, stride, padding, groups.
+# Channels in, channels out, size, kernel, stride, padding, groups, dilation.
 CONVOLUTIONS = [
-    (3, 64, 224, 7, 2, 3, 1), (64, 64, 56, 3, 1, 1, 1), (64, 128, 56, 3, 2, 1, 1),
-    (128, 128, 28, 3, 1, 1, 1), (256, 256, 14, 3, 1, 1, 1), (512, 512, 7, 3, 1, 1, 1),
-    (64, 128, 56, 1, 2, 0, 1), (40, 40, 56, 7, 1, 3, 40), (320, 320, 7, 7, 1, 3, 320),
-    (3, 40, 224, 4, 4, 0, 1), (40, 80, 56, 2, 2, 0, 1),
+    (3, 64, 224, 7, 2, 3, 1, 1), (64, 64, 56, 3, 1, 1, 1, 1), (64, 128, 56, 3, 2, 1, 1, 1),
+    (128, 128, 28, 3, 1, 1, 1, 1), (256, 256, 14, 3, 1, 1, 1, 1), (512, 512, 7, 3, 1, 1, 1, 1),
+    (64, 128, 56, 1, 2, 0, 1, 1), (40, 40, 56, 7, 1, 3, 40, 1), (320, 320, 7, 7, 1, 3, 320, 1),
+    (3, 40, 224, 4, 4, 0, 1, 1), (40, 80, 56, 2, 2, 0, 1, 1), (256, 256, 4, 3, 1, 1, 1, 1),
+    (160, 256, 33, 3, 1, 12, 1, 12), (160, 256, 33, 3, 1, 24, 1, 24),
+    (160, 256, 33, 3, 1, 36, 1, 36), (960, 256, 4, 3, 1, 12, 1, 12),
 ]  # fmt: skip
 
 
@@ -51,11 +53,11 @@ def main(seconds: float) -> None:
         function = (lambda a, b: a @ b.t()) if turned else torch.mm
         label = f"{m} x {n} x {k} {'nt' if turned else 'nn'}"
         _row(label, function, (a, b), names, seconds)
-    for inputs, outputs, size, kernel, stride, padding, groups in CONVOLUTIONS:
+    for inputs, outputs, size, kernel, stride, padding, groups, dilation in CONVOLUTIONS:
         x = torch.randn(1, inputs, size, size)
         weight = torch.randn(outputs, inputs // groups, kernel, kernel)
-        settings = (None, stride, padding, 1, groups)
-        label = f"{inputs}, {outputs}, {size}, {kernel}, {stride}, {groups}"
+        settings = (None, stride, padding, dilation, groups)
+        label = f"{inputs}, {outputs}, {size}, {kernel}, {stride}, {groups}, {dilation}"
         _row(label, lambda x, w, s=settings: F.conv2d(x, w, *s), (x, weight), names, seconds)
 
 
