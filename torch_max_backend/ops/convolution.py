@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from max.dtype import DType
-from max.graph import DeviceRef, StaticDim, TensorType, TensorValue, ops
+from max.graph import DeviceRef, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.guarded import for_convolution
@@ -16,6 +16,7 @@ from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused o
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common.bank import nothing, routine
 from torch_max_backend.ops.common.images import lifted, numbers, three
+from torch_max_backend.ops.common.positions import static
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
 
@@ -263,18 +264,16 @@ def _reached(
     dilation exceeds a small image."""
     pads = list(pads)
     for i, ((before, after), step, apart) in enumerate(zip(pads, stride, dilation, strict=True)):
-        size, kernel = input.shape[i + 2], weight.shape[i + 2]
-        if not (isinstance(size, StaticDim) and isinstance(kernel, StaticDim)):
+        size, taps = static(input.shape[i + 2]), static(weight.shape[i + 2])
+        if size is None or taps is None:
             continue
-        taps, size = int(kernel), int(size)
         last = (before + size + after - apart * (taps - 1) - 1) // step * step - before
         met = [t for t in range(taps) if last + t * apart >= 0 and t * apart - before < size]
         if not met or len(met) == taps:
             continue
-        index = [slice(None)] * weight.rank
-        index[i + 2] = slice(met[0], met[-1] + 1)
-        weight = weight[tuple(index)]
-        pads[i] = (before - met[0] * apart, after - (taps - 1 - met[-1]) * apart)
+        first, rest = met[0], taps - 1 - met[-1]
+        weight = _cut(weight, i + 2, first, rest)
+        pads[i] = (before - first * apart, after - rest * apart)
     input, pads = _cropped(input, pads)
     return input, weight, pads
 
