@@ -2,15 +2,16 @@
 products by the routine of `blas.mojo`."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, exp, sqrt
 from std.sys import simd_width_of
+from std.utils.index import IndexList
 from std.utils.numerics import isnan, min_or_neg_inf
 
 from .elementary import exp as exact_exp, log
 from .blas import Gemm, tasks_for
 from .panels import Address
+from .team import sync_parallelize
 
 # Elements of a block of scores: half of a small second-level cache.
 comptime BLOCK = 65536
@@ -18,32 +19,27 @@ comptime BLOCK = 65536
 
 @fieldwise_init
 struct Heads(TrivialRegisterPassable):
-    """Where the rows of `[batch, heads, rows, width]` lie, or of
-    `[batch, rows, heads, width]` if `swapped`."""
+    """Where the rows of a tensor lie: its sizes, and the distances of items, heads and rows."""
 
     var heads: Int
     var rows: Int
     var width: Int
-    var swapped: Bool
-
-    @always_inline
-    def row(self) -> Int:
-        """Distance of rows."""
-        return self.width * (self.heads if self.swapped else 1)
+    var item: Int
+    var head: Int
+    var row: Int
 
     @always_inline
     def at(self, item: Int, head: Int, row: Int) -> Int:
         """Position of a row."""
-        if self.swapped:
-            return ((item * self.rows + row) * self.heads + head) * self.width
-        return ((item * self.heads + head) * self.rows + row) * self.width
+        return item * self.item + head * self.head + row * self.row
 
 
 @always_inline
-def heads_of(a: Int, b: Int, width: Int, swapped: Int64) -> Heads:
+def heads_of(size: IndexList[4], stride: IndexList[4], swapped: Int64) -> Heads:
+    """Of `[batch, heads, rows, width]`, or of `[batch, rows, heads, width]` if `swapped`."""
     if swapped != 0:
-        return Heads(b, a, width, True)
-    return Heads(a, b, width, False)
+        return Heads(size[2], size[1], size[3], stride[0], stride[2], stride[1])
+    return Heads(size[1], size[2], size[3], stride[0], stride[1], stride[2])
 
 
 @always_inline
@@ -123,7 +119,10 @@ def _softmax_row[
 @register("tmb_attention")
 struct Attention:
     """`softmax(q k^T scale + mask) v` as `[batch, queries, heads, width]`, and
-    the logarithms of the sums of exponentials, `[batch, heads, queries]`."""
+    the logarithms of the sums of exponentials, `[batch, heads, queries]`.
+
+    All but those sums may have any strides, save for the last axis: there neighbours follow each
+    other, or in a mask are the same."""
 
     @staticmethod
     def execute[
@@ -150,10 +149,10 @@ struct Attention:
         comptime assert dtype.is_floating_point(), "float only"
         var gemm = Gemm(Int(routine), Int(set_threads))
         var batch = q.dim_size[0]()
-        var qs = heads_of(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
-        var ks = heads_of(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)
-        var vs = heads_of(v.dim_size[1](), v.dim_size[2](), v.dim_size[3](), swapped_v)
-        var out = Heads(qs.heads, qs.rows, vs.width, True)
+        var qs = heads_of(q.shape(), q.strides(), swapped_q)
+        var ks = heads_of(k.shape(), k.strides(), swapped_k)
+        var vs = heads_of(v.shape(), v.strides(), swapped_v)
+        var out = heads_of(output.shape(), output.strides(), 1)
         if batch * qs.heads * qs.rows * ks.rows * qs.width * vs.width == 0:
             return
         var qp = q.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -168,11 +167,10 @@ struct Attention:
         if scaled == 0:
             factor = 1 / sqrt(Scalar[dtype](qs.width))
         # A dimension of 1 serves all.
-        var mask_column = 0 if mask.dim_size[3]() == 1 else 1
-        var mask_row = 0 if mask.dim_size[2]() == 1 else mask.dim_size[3]()
-        var mask_plane = mask.dim_size[2]() * mask.dim_size[3]()
-        var mask_head = 0 if mask.dim_size[1]() == 1 else mask_plane
-        var mask_item = 0 if mask.dim_size[0]() == 1 else mask_plane * mask.dim_size[1]()
+        var mask_column = 0 if mask.dim_size[3]() == 1 else mask.stride_length[3]()
+        var mask_row = 0 if mask.dim_size[2]() == 1 else mask.stride_length[2]()
+        var mask_head = 0 if mask.dim_size[1]() == 1 else mask.stride_length[1]()
+        var mask_item = 0 if mask.dim_size[0]() == 1 else mask.stride_length[0]()
 
         var block = max(8, min(128, BLOCK // ks.rows))
         block = min(block, qs.rows)
@@ -227,10 +225,10 @@ struct Attention:
                     keys,
                     qs.width,
                     qp.unsafe_offset(qs.at(item, head, first)),
-                    qs.row(),
+                    qs.row,
                     False,
                     kp.unsafe_offset(ks.at(item, key_head, 0)),
-                    ks.row(),
+                    ks.row,
                     True,
                     scores,
                     keys,
@@ -275,10 +273,10 @@ struct Attention:
                     keys,
                     False,
                     vp.unsafe_offset(vs.at(item, key_head, 0)),
-                    vs.row(),
+                    vs.row,
                     False,
                     op.unsafe_offset(out.at(item, head, first)),
-                    out.row(),
+                    out.row,
                 )
             gemm.end(previous)
 

@@ -3,15 +3,15 @@ head at a time, the probabilities computed again from the logarithms of their
 sums; products by the routine of `blas.mojo`."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
-from .attention import Heads, heads_of
+from .attention import heads_of
 from .elementary import exp
 from .blas import Gemm, tasks_for
 from .panels import Address
+from .team import sync_parallelize
 
 # Queries and keys of a tile: two tiles of scores fit a second-level cache.
 comptime QUERIES = 128
@@ -96,7 +96,9 @@ def _parts_for(owners: Int, blocks: Int, tasks: Int) -> Int:
 @register("tmb_attention_backward")
 struct AttentionBackward:
     """Gradients of query, key and value of `tmb_attention`, each as
-    `[batch, rows, heads, width]`."""
+    `[batch, rows, heads, width]`.
+
+    What it is given, save for the sums, may have strides as in `tmb_attention`."""
 
     @staticmethod
     def execute[
@@ -130,18 +132,14 @@ struct AttentionBackward:
         comptime width = simd_width_of[dtype]()
         var gemm = Gemm(Int(routine), Int(set_threads))
         var batch = q.dim_size[0]()
-        var gs = heads_of(
-            grad.dim_size[1](), grad.dim_size[2](), grad.dim_size[3](), swapped_grad
-        )
-        var qs = heads_of(q.dim_size[1](), q.dim_size[2](), q.dim_size[3](), swapped_q)
-        var ks = heads_of(k.dim_size[1](), k.dim_size[2](), k.dim_size[3](), swapped_k)
-        var vs = heads_of(v.dim_size[1](), v.dim_size[2](), v.dim_size[3](), swapped_v)
-        var os = heads_of(
-            output.dim_size[1](), output.dim_size[2](), output.dim_size[3](), swapped_output
-        )
-        var to_q = Heads(qs.heads, qs.rows, qs.width, True)
-        var to_k = Heads(ks.heads, ks.rows, ks.width, True)
-        var to_v = Heads(vs.heads, vs.rows, vs.width, True)
+        var gs = heads_of(grad.shape(), grad.strides(), swapped_grad)
+        var qs = heads_of(q.shape(), q.strides(), swapped_q)
+        var ks = heads_of(k.shape(), k.strides(), swapped_k)
+        var vs = heads_of(v.shape(), v.strides(), swapped_v)
+        var os = heads_of(output.shape(), output.strides(), swapped_output)
+        var to_q = heads_of(of_query.shape(), of_query.strides(), 1)
+        var to_k = heads_of(of_key.shape(), of_key.strides(), 1)
+        var to_v = heads_of(of_value.shape(), of_value.strides(), 1)
         var gp = grad.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var qp = q.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var kp = k.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -163,11 +161,10 @@ struct AttentionBackward:
         if scaled == 0:
             factor = 1 / sqrt(Scalar[dtype](qs.width))
         # A dimension of 1 serves all.
-        var mask_column = 0 if mask.dim_size[3]() == 1 else 1
-        var mask_row = 0 if mask.dim_size[2]() == 1 else mask.dim_size[3]()
-        var mask_plane = mask.dim_size[2]() * mask.dim_size[3]()
-        var mask_head = 0 if mask.dim_size[1]() == 1 else mask_plane
-        var mask_item = 0 if mask.dim_size[0]() == 1 else mask_plane * mask.dim_size[1]()
+        var mask_column = 0 if mask.dim_size[3]() == 1 else mask.stride_length[3]()
+        var mask_row = 0 if mask.dim_size[2]() == 1 else mask.stride_length[2]()
+        var mask_head = 0 if mask.dim_size[1]() == 1 else mask.stride_length[1]()
+        var mask_item = 0 if mask.dim_size[0]() == 1 else mask.stride_length[0]()
 
         var high = min(QUERIES, qs.rows)
         var wide = min(KEYS, ks.rows)
@@ -247,8 +244,8 @@ struct AttentionBackward:
                 var values = vp.unsafe_offset(vs.at(item, key_head, 0))
                 var of_keys = dkp.unsafe_offset(to_k.at(item, key_head, 0))
                 var of_values = dvp.unsafe_offset(to_v.at(item, key_head, 0))
-                var row_k = to_k.row()
-                var row_v = to_v.row()
+                var row_k = to_k.row
+                var row_v = to_v.row
                 if part > 0:
                     of_keys = pp.unsafe_offset((owner * (parts - 1) + part - 1) * partial)
                     of_values = of_keys.unsafe_offset(ks.rows * ks.width)
@@ -269,8 +266,8 @@ struct AttentionBackward:
                     var plane = mp.unsafe_offset(item * mask_item + head * mask_head)
                     for i in range(rows):
                         centers[unsafe_offset=i] = _dot(
-                            grads.unsafe_offset(i * gs.row()),
-                            outputs.unsafe_offset(i * os.row()),
+                            grads.unsafe_offset(i * gs.row),
+                            outputs.unsafe_offset(i * os.row),
                             vs.width,
                         )
                     var until = ks.rows
@@ -278,16 +275,16 @@ struct AttentionBackward:
                         until = min(until, first + rows)
                     for start in range(0, until, wide):
                         var columns = min(wide, until - start)
-                        var key = keys.unsafe_offset(start * ks.row())
+                        var key = keys.unsafe_offset(start * ks.row)
                         gemm.multiply(
                             rows,
                             columns,
                             qs.width,
                             queries,
-                            qs.row(),
+                            qs.row,
                             False,
                             key,
-                            ks.row(),
+                            ks.row,
                             True,
                             scores,
                             line,
@@ -297,10 +294,10 @@ struct AttentionBackward:
                             columns,
                             vs.width,
                             grads,
-                            gs.row(),
+                            gs.row,
                             False,
-                            values.unsafe_offset(start * vs.row()),
-                            vs.row(),
+                            values.unsafe_offset(start * vs.row),
+                            vs.row,
                             True,
                             slopes,
                             line,
@@ -333,7 +330,7 @@ struct AttentionBackward:
                             line,
                             True,
                             grads,
-                            gs.row(),
+                            gs.row,
                             False,
                             of_values.unsafe_offset(start * row_v),
                             row_v,
@@ -347,10 +344,10 @@ struct AttentionBackward:
                             line,
                             False,
                             key,
-                            ks.row(),
+                            ks.row,
                             False,
                             of_queries,
-                            to_q.row(),
+                            to_q.row,
                             start != 0,
                         )
                         gemm.multiply(
@@ -361,7 +358,7 @@ struct AttentionBackward:
                             line,
                             True,
                             queries,
-                            qs.row(),
+                            qs.row,
                             False,
                             of_keys.unsafe_offset(start * row_k),
                             row_k,

@@ -1,6 +1,6 @@
 """Operations on the bits of integers and floats, and the greatest common divisor."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
 from std.math import copysign
@@ -9,6 +9,7 @@ from std.sys import bit_width_of
 from std.utils.numerics import isnan
 
 from .double import pow64
+from .each import foreach
 
 
 @always_inline

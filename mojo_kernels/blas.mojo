@@ -1,11 +1,11 @@
 """Whom kernels ask for matrix products: `panels.mojo`, or a Fortran BLAS `?gemm`
 whose address the graph is given and whose own threads stay out of it."""
 
-from max.runtime.asyncrt import parallelism_level
 from std.math import erf, exp, tanh
 from std.memory import Pointer
 
 from .panels import Address, Matrix, product
+from .team import parallelism_level
 
 # transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc. Numbers of 64
 # bits, little-endian and positive, serve a library that reads 32 as well.
@@ -83,19 +83,24 @@ struct Gemm(TrivialRegisterPassable):
         """Row-major `c[m, n] = op(a) op(b)`, or `added` to what is there; `row_*`
         are distances of rows."""
         comptime if a_type == sum and b_type == sum:
-            if self.routine != 0:
+            # It refuses rows that lie nearer to each other than they are long.
+            var long_a = m if transposed_a else k
+            var long_b = k if transposed_b else n
+            var apart = row_a >= long_a or (k if transposed_a else m) <= 1
+            apart = apart and (row_b >= long_b or (n if transposed_b else k) <= 1)
+            if self.routine != 0 and apart:
                 self._call(
                     m,
                     n,
                     k,
                     a.unsafe_bitcast[Scalar[sum]](),
-                    row_a,
+                    max(row_a, long_a),
                     transposed_a,
                     b.unsafe_bitcast[Scalar[sum]](),
-                    row_b,
+                    max(row_b, long_b),
                     transposed_b,
                     c,
-                    row_c,
+                    max(row_c, n),
                     added,
                 )
                 return

@@ -2,11 +2,13 @@
 
 from extensibility import OutputTensor, register
 from extensibility import _FusedInputVariadicTensors as FusedInputVariadicTensors
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.index import IndexList
+
+from .fused import load, store
+from .team import sync_parallelize
 
 # Elements of a task.
 comptime GRAIN = 65536
@@ -63,7 +65,7 @@ struct Concat:
                         source[rank - 1] = j
                         var sink = source
                         sink[axis] += start[i]
-                        output.store[w](sink, xs[i]._fused_load[w](source))
+                        store(output, sink, load[w](xs[i], source))
 
                     var j = 0
                     while j + width <= xs[i].dim_size[rank - 1]():

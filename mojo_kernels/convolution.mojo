@@ -5,13 +5,13 @@ or, for a routine of a library, in rows. What follows a convolution in a network
 it is in the cache."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
 from .blas import Gemm, activated, tasks_for
 from .panels import DEPTH, WIDE, Address, Matrix, left_size, packed_product
+from .team import sync_parallelize
 
 # Elements of a tile of columns: half of a second-level cache.
 comptime TILE = 131072

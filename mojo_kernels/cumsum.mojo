@@ -1,12 +1,12 @@
 """Running sums along one axis."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
 from .memory import Address, Untracked
+from .team import sync_parallelize
 
 # Elements of a task.
 comptime GRAIN = 32768

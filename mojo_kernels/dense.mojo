@@ -1,15 +1,14 @@
 """What factorizations are made of: vectors, products that are taken away from a matrix and
 triangular systems. Matrices lie row by row; `row` is the distance of their rows."""
 
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 from std.utils.numerics import isfinite
 
 from .lines import each_line
 from .panels import COLUMNS, DEPTH, WIDE, Address, Matrix, left_size, pack, packed_product, right_size
+from .team import parallelism_level, sync_parallelize
 
 # Multiplications a thread should have at least: about 20 microseconds.
 comptime GRAIN = 1_000_000

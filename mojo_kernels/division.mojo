@@ -1,12 +1,14 @@
 """Quotients, remainders and powers: of integers, which 0 may not divide, and exact remainders of
 floats."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
 from std.math import copysign, trunc
 from std.sys import simd_width_of
 from std.utils.numerics import nan
+
+from .each import foreach
 
 
 @always_inline

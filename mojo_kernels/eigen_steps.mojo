@@ -1,10 +1,10 @@
 """What eigenvalues and singular values have in common."""
 
-from max.algorithm import sync_parallelize
 from std.math import ceildiv, sqrt
 
 from .dense import add_scaled, dot
 from .panels import Address
+from .team import sync_parallelize
 
 # Numbers a thread should have to go through at least.
 comptime GRAIN = 20_000

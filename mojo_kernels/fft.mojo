@@ -8,14 +8,14 @@ the forward one: swapping the planes on the way in and out makes the inverse."""
 
 from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
-from max.algorithm import elementwise, sync_parallelize
+from max.algorithm import elementwise
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv, fma, sqrt
 from std.memory import Pointer
 from std.sys import simd_width_of
 
 from .panels import Address, _transpose
+from .team import parallelism_level, sync_parallelize
 
 # Factors of a length: 2**63 has fewer.
 comptime MOST_PASSES = 64

@@ -1,12 +1,12 @@
 """Elements picked along one axis."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 
 from .indices import check_range
 from .memory import Untracked
+from .team import sync_parallelize
 
 # Elements of a task.
 comptime GRAIN = 16384

@@ -1,13 +1,13 @@
-"""Matrix products: each thread of MAX's pool computes a part of the result."""
+"""Matrix products: each thread computes a part of the result."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
 from .blas import ROWS, Gemm, activated, sum_type, tasks_for
 from .panels import COLUMNS, Address
+from .team import sync_parallelize
 
 
 @always_inline
@@ -40,7 +40,9 @@ def _finish[
 @register("tmb_matmul")
 struct Matmul:
     """`activation(op(a) op(b) + bias)` of `[batch, rows, columns]` values; a
-    batch of 1 serves all. An empty bias is none."""
+    batch of 1 serves all. An empty bias is none.
+
+    The three may have any distances of rows and of matrices."""
 
     @staticmethod
     def execute[
@@ -66,10 +68,12 @@ struct Matmul:
         var ta = transposed_a != 0
         var tb = transposed_b != 0
         var k = a.dim_size[1]() if ta else a.dim_size[2]()
-        var row_a = a.dim_size[2]()
-        var row_b = b.dim_size[2]()
-        var step_a = 0 if a.dim_size[0]() == 1 else m * k
-        var step_b = 0 if b.dim_size[0]() == 1 else k * n
+        var row_a = a.stride_length[1]()
+        var row_b = b.stride_length[1]()
+        var row_c = output.stride_length[1]()
+        var step_a = 0 if a.dim_size[0]() == 1 else a.stride_length[0]()
+        var step_b = 0 if b.dim_size[0]() == 1 else b.stride_length[0]()
+        var step_c = output.stride_length[0]()
         var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -116,8 +120,10 @@ struct Matmul:
             var tb,
             var row_a,
             var row_b,
+            var row_c,
             var step_a,
             var step_b,
+            var step_c,
             var ap,
             var bp,
             var cp,
@@ -140,15 +146,15 @@ struct Matmul:
                     item * step_b + (column * row_b if tb else column)
                 )
                 comptime if sum == dtype:
-                    var c = cp.unsafe_offset((item * m + row) * n + column)
+                    var c = cp.unsafe_offset(item * step_c + row * row_c + column)
                     gemm.multiply(
-                        rows, columns, k, left, row_a, ta, right, row_b, tb, c, n
+                        rows, columns, k, left, row_a, ta, right, row_b, tb, c, row_c
                     )
                     comptime if activation == "none":
                         if not biased:
                             continue
                     for i in range(rows):
-                        var line = c.unsafe_offset(i * n)
+                        var line = c.unsafe_offset(i * row_c)
                         _finish[activation](
                             line, line, addend.unsafe_offset(column), biased, columns
                         )
@@ -174,7 +180,7 @@ struct Matmul:
                         for h in range(high_part):
                             _finish[activation](
                                 cp.unsafe_offset(
-                                    (item * m + row + i + h) * n + column + j
+                                    item * step_c + (row + i + h) * row_c + column + j
                                 ),
                                 wider.unsafe_offset(h * wide_part),
                                 addend.unsafe_offset(column + j),

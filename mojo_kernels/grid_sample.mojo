@@ -3,18 +3,18 @@
 
 A position becomes a few taps, pixels with weights, which all channels share."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
-from max.algorithm import elementwise, sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv, floor
 from std.sys import simd_width_of
 from std.utils.numerics import isnan
 
+from .each import foreach
 from .lines import each_line
 from .memory import Address, Untracked
 from .taps import cubic_weight
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 16384
 # Positions at a time: their taps stay in the cache.

@@ -1,12 +1,12 @@
 """Matrix products of groups of rows, each group with a matrix of its own."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 
 from .blas import ROWS, Gemm, sum_type, tasks_for
 from .panels import COLUMNS
+from .team import sync_parallelize
 
 
 @register("tmb_grouped_matmul")

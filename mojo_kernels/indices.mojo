@@ -1,10 +1,9 @@
 """Indices, checked before any thread uses them."""
 
-from max.algorithm import sync_parallelize
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv
 
 from .panels import Address
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 65536
 

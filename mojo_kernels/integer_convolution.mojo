@@ -2,10 +2,11 @@
 
 One element of the output a step, so that one body serves CPU and GPU."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
 
+from .each import foreach
 from .window import Axis
 
 

@@ -1,10 +1,11 @@
 """One thread a line: the loop that scans and sorts share."""
 
 from layout import Coord
-from max.algorithm import elementwise, sync_parallelize
+from max.algorithm import elementwise
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv
+
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 32768
 

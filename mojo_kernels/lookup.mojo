@@ -1,13 +1,12 @@
 """Lookup of rows by index, indices that are in range, and those of what is not zero."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv
 from std.sys import simd_width_of
 
 from .panels import Address
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 32768
 comptime PART = 65536
@@ -15,7 +14,9 @@ comptime PART = 65536
 
 @register("tmb_lookup")
 struct Lookup:
-    """Row `index[i]` of `table` as row `i`; an index out of range raises."""
+    """Row `index[i]` of `table` as row `i`; an index out of range raises.
+
+    The table and the result may have any distance of rows."""
 
     @staticmethod
     def execute[
@@ -29,6 +30,8 @@ struct Lookup:
         comptime assert target == "cpu", "GPUs have MAX's own gather"
         var rows = table.dim_size[0]()
         var columns = table.dim_size[1]()
+        var row_t = table.stride_length[0]()
+        var row_o = output.stride_length[0]()
         var count = index.dim_size[0]()
         var tp = table.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var ip = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -43,11 +46,15 @@ struct Lookup:
         tasks = max(1, min(tasks, count * columns // GRAIN))
         var chunk = ceildiv(count, tasks)
 
-        def work(task: Int) {var tp, var ip, var op, var columns, var count, var chunk}:
+        def work(
+            task: Int,
+        ) {
+            var tp, var ip, var op, var columns, var row_t, var row_o, var count, var chunk
+        }:
             comptime width = simd_width_of[dtype]()
             for i in range(task * chunk, min(count, (task + 1) * chunk)):
-                var source = tp.unsafe_offset(Int(ip[unsafe_offset=i]) * columns)
-                var to = op.unsafe_offset(i * columns)
+                var source = tp.unsafe_offset(Int(ip[unsafe_offset=i]) * row_t)
+                var to = op.unsafe_offset(i * row_o)
                 var j = 0
                 while j + width <= columns:
                     to.unsafe_store[width=width](j, source.unsafe_load[width=width](j))

@@ -1,13 +1,12 @@
 """Normalization of rows: layer norm, and group norm with a row a group."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
 from .blas import Address
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 16384
 # Numbers of a row that are added up before they go to its sum.
@@ -65,7 +64,9 @@ struct Normalize:
     mean and reciprocal standard deviation.
 
     Row `r` takes the weights from `r % groups` times its share of them on, one
-    for each `repeat` columns. Empty weights and biases are none."""
+    for each `repeat` columns. Empty weights and biases are none.
+
+    `x` and the result may have any distance of rows."""
 
     @staticmethod
     def execute[
@@ -86,6 +87,8 @@ struct Normalize:
         comptime assert dtype.is_floating_point(), "float only"
         var rows = x.dim_size[0]()
         var columns = x.dim_size[1]()
+        var row_x = x.stride_length[0]()
+        var row_y = output.stride_length[0]()
         if rows * columns == 0:
             return
         var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -121,12 +124,14 @@ struct Normalize:
             var added,
             var rows,
             var columns,
+            var row_x,
+            var row_y,
             var chunk,
         }:
             comptime width = simd_width_of[dtype]()
             for r in range(task * chunk, min(rows, (task + 1) * chunk)):
-                var row = xp.unsafe_offset(r * columns)
-                var to = yp.unsafe_offset(r * columns)
+                var row = xp.unsafe_offset(r * row_x)
+                var to = yp.unsafe_offset(r * row_y)
                 var mean, variance = _statistics(row, columns)
                 var scale = 1 / sqrt(variance + added)
                 mp[unsafe_offset=r] = mean

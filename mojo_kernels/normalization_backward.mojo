@@ -2,14 +2,14 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from extensibility import _FusedInputTensor as FusedInputTensor
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.index import IndexList
 
+from .fused import load
 from .memory import Address, Untracked
+from .team import parallelism_level, sync_parallelize
 
 # Numbers that a task is worth.
 comptime GRAIN = 16384
@@ -213,10 +213,10 @@ struct NormalizeBackward:
         var scaled = scratch.unsafe_ptr().unsafe_origin_cast[Untracked]()
 
         @always_inline
-        def load[w: Int](at: IndexList[rank], j: Int) {var dy} -> SIMD[dtype, w]:
+        def gradient[w: Int](at: IndexList[rank], j: Int) {var dy} -> SIMD[dtype, w]:
             var place = at
             place[rank - 1] = j
-            return dy._fused_load[w](place)
+            return load[w](dy, place)
 
         @always_inline
         def place(row: Int) {var dy} -> IndexList[rank]:
@@ -238,7 +238,7 @@ struct NormalizeBackward:
                 var r = part * height
                 for row in range(r, min(rows, r + height)):
                     _row[summed](
-                        load,
+                        gradient,
                         place(row),
                         xp.unsafe_offset(row * columns),
                         to.unsafe_offset(row * columns),

@@ -1,7 +1,6 @@
 """Where a line has its greatest or least number."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
@@ -9,6 +8,7 @@ from std.utils.numerics import isnan
 
 from .memory import Address, Untracked
 from .reductions import along
+from .team import sync_parallelize
 
 comptime GRAIN = 32768
 # Vectors beside each other, where the axis does not lie along the memory.

@@ -1,11 +1,11 @@
 """Recurrent layers: their steps in order, each step's product in stripes."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, exp, tanh
 
 from .blas import Gemm, tasks_for
+from .team import sync_parallelize
 
 
 @always_inline

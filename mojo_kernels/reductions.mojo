@@ -2,14 +2,15 @@
 
 from extensibility import OutputTensor, register
 from extensibility import _FusedInputTensor as FusedInputTensor
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.index import IndexList
 from std.utils.numerics import inf, isnan
 
+from .fused import load
 from .memory import Address, Untracked
+from .team import sync_parallelize
 
 # Numbers that are added up one after the other.
 comptime BLOCK = 4096
@@ -172,7 +173,7 @@ struct Reduce:
                 def along_line[w: Int](j: Int) {var x, var at} -> SIMD[dtype, w]:
                     var place = at
                     place[rank - 1] = j
-                    return x._fused_load[w](place)
+                    return load[w](x, place)
 
                 @always_inline
                 def across_lines[w: Int](i: Int, j: Int) {var x, var at} -> SIMD[dtype, w]:
@@ -180,7 +181,7 @@ struct Reduce:
                     comptime if beside:
                         place[rank - 2] = i
                     place[rank - 1] = j
-                    return x._fused_load[w](place)
+                    return load[w](x, place)
 
                 comptime if not beside:
                     rp[unsafe_offset=k] = along[dtype, kind](along_line, begin, size)

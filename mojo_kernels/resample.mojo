@@ -3,17 +3,17 @@
 Resizing is separable: on CPU each row of the input that counts is resized once,
 and rows of the output are sums of those. GPUs compute each pixel by itself."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv, iota
 from std.memory import unsafe_memcpy, unsafe_memset_zero
 from std.sys import simd_width_of
 
+from .each import foreach
 from .memory import Address, Untracked
 from .taps import Taps, taps_of
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 16384
 # Taps at a time; tables have room for as many more.

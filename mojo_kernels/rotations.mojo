@@ -1,12 +1,12 @@
 """Plane rotations of rows: kept until there are many, then applied strip by strip, so that a
 strip stays in the cache and threads share the columns."""
 
-from max.algorithm import sync_parallelize
 from std.math import ceildiv
 from std.memory import Pointer
 from std.sys import simd_width_of
 
 from .panels import Address
+from .team import sync_parallelize
 
 # Rotations that are kept.
 comptime KEPT = 4096

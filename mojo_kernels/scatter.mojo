@@ -2,15 +2,14 @@
 number of threads."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv
 from std.sys import simd_width_of
 
 from .combining import combined, neutral
 from .indices import check_range
 from .panels import Address
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 16384
 

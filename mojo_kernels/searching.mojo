@@ -1,15 +1,14 @@
 """Places in sorted boundaries, counts by value, and repetition by counts."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv
 from std.utils.numerics import isfinite
 
 from .indices import check_range
 from .lines import each_line
 from .panels import Address
+from .team import parallelism_level, sync_parallelize
 
 comptime PART = 65536
 

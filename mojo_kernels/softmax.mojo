@@ -1,14 +1,13 @@
 """Softmax and its logarithm along one axis."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
-from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv, exp, log
 from std.sys import simd_width_of
 from std.utils.numerics import inf, isfinite, isnan, nan
 
 from .memory import Address, Untracked
+from .team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 8192
 # Vectors of neighbouring lines at a time, where lines do not lie along the memory.
@@ -102,9 +101,9 @@ def line_softmax[
 def lines_softmax[
     dtype: DType, //, width: Int, logarithm: Bool, blind: Bool
 ](
-    x: Address[dtype], to: Address[dtype], n: Int, stride: Int
+    x: Address[dtype], to: Address[dtype], n: Int, stride: Int, stride_to: Int
 ) where dtype.is_floating_point():
-    """`width` lines beside each other, their numbers `stride` apart."""
+    """`width` lines beside each other, their numbers `stride` or `stride_to` apart."""
     var top = SIMD[dtype, width](-inf[dtype]())
     for i in range(n):
         top = _greater[width](x.unsafe_load[width=width](i * stride), top)
@@ -113,17 +112,17 @@ def lines_softmax[
     for i in range(n):
         var v = exp(x.unsafe_load[width=width](i * stride) - top)
         comptime if not logarithm:
-            to.unsafe_store(i * stride, v)
+            to.unsafe_store(i * stride_to, v)
         total += v
     var value = _spoiled[width, blind](top)
     var rest = log(total) if logarithm else 1 / total
     for i in range(n):
         comptime if logarithm:
             var v = x.unsafe_load[width=width](i * stride) - top - rest
-            to.unsafe_store(i * stride, wrong.select(value, v))
+            to.unsafe_store(i * stride_to, wrong.select(value, v))
         else:
-            var v = to.unsafe_load[width=width](i * stride) * rest
-            to.unsafe_store(i * stride, wrong.select(value, v))
+            var v = to.unsafe_load[width=width](i * stride_to) * rest
+            to.unsafe_store(i * stride_to, wrong.select(value, v))
 
 
 @register("tmb_softmax")
@@ -131,7 +130,9 @@ struct Softmax:
     """Softmax, or its logarithm, along the middle axis of `[outer, n, inner]`.
 
     A line that holds NaN or +inf, or only -inf, is NaN, as in torch; `blind`: one
-    of -inf is 0, as in attention."""
+    of -inf is 0, as in attention.
+
+    Both tensors may have any strides, save that lines beside each other are neighbours."""
 
     @staticmethod
     def execute[
@@ -146,6 +147,10 @@ struct Softmax:
         var outer = x.dim_size[0]()
         var n = x.dim_size[1]()
         var inner = x.dim_size[2]()
+        var step_x = x.stride_length[0]()
+        var step_o = output.stride_length[0]()
+        var line_x = x.stride_length[1]()
+        var line_o = output.stride_length[1]()
         if outer * n * inner == 0:
             return
         var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
@@ -153,30 +158,39 @@ struct Softmax:
         comptime width = simd_width_of[dtype]() * BESIDE
         # Lines, or as many lines beside each other as a vector holds.
         var beside = ceildiv(inner, width)
-        var units = outer if inner == 1 else outer * beside
+        var units = outer * beside
         var tasks = min(parallelism_level(None), units)
         tasks = max(1, min(tasks, outer * n * inner // GRAIN))
         var chunk = ceildiv(units, tasks)
 
         def work(
             task: Int,
-        ) {var xp, var op, var n, var inner, var beside, var units, var chunk}:
+        ) {
+            var xp,
+            var op,
+            var n,
+            var inner,
+            var step_x,
+            var step_o,
+            var line_x,
+            var line_o,
+            var beside,
+            var units,
+            var chunk,
+        }:
             for unit in range(task * chunk, min(units, (task + 1) * chunk)):
-                if inner == 1:
-                    line_softmax[logarithm, blind](
-                        xp.unsafe_offset(unit * n), op.unsafe_offset(unit * n), n
-                    )
-                    continue
                 var first = unit % beside * width
-                var at = unit // beside * n * inner + first
+                var from_ = xp.unsafe_offset(unit // beside * step_x + first)
+                var to = op.unsafe_offset(unit // beside * step_o + first)
+                if inner == 1 and line_x == 1 and line_o == 1:
+                    line_softmax[logarithm, blind](from_, to, n)
+                    continue
                 if first + width <= inner:
-                    lines_softmax[width, logarithm, blind](
-                        xp.unsafe_offset(at), op.unsafe_offset(at), n, inner
-                    )
+                    lines_softmax[width, logarithm, blind](from_, to, n, line_x, line_o)
                     continue
                 for j in range(inner - first):
                     lines_softmax[1, logarithm, blind](
-                        xp.unsafe_offset(at + j), op.unsafe_offset(at + j), n, inner
+                        from_.unsafe_offset(j), to.unsafe_offset(j), n, line_x, line_o
                     )
 
         sync_parallelize(work, tasks)

@@ -1,10 +1,11 @@
 """Special functions, elementwise. All is computed in float64, float32 rounded at the end."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
 
 from .bessel import bessel_j0, bessel_j1, bessel_y0, bessel_y1, spherical_bessel_j0
+from .each import foreach
 from .scaled_error_function import erfcx64, erfinv64, log_ndtr64, ndtri64
 from .gamma import digamma64, factorial64, lgamma64, polygamma64, zeta64
 from .modified_bessel import (

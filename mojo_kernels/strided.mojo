@@ -1,13 +1,13 @@
 """Copies out of memory that only strides describe."""
 
 from extensibility import InputTensor, OutputTensor, register
-from max.algorithm import sync_parallelize
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.index import IndexList
 
 from .memory import Address, Untracked
+from .team import sync_parallelize
 
 # Numbers of a task.
 comptime GRAIN = 32768

@@ -3,12 +3,13 @@ their arguments becomes a part of these kernels.
 
 16-bit floats are widened inside."""
 
-from extensibility import OutputTensor, foreach, register
+from extensibility import OutputTensor, register
 from extensibility import _FusedInputTensor as FusedInputTensor
 from layout import Coord
 from max.gpu.host import DeviceContext
 
 from .doubled import is_negative
+from .each import foreach
 from .elementary import (
     exp,
     exp2,
@@ -24,6 +25,7 @@ from .elementary import (
 )
 from .error_function import erf, erfc
 from .float_parts import copysign, exponent, mantissa
+from .fused import load
 from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from .inverse_trigonometry import acos, asin, atan, atan2
 from .trigonometry import cos, sin, sinc, tan
@@ -118,7 +120,7 @@ struct Unary:
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[dtype, width]:
-            var v = x._fused_load[width](at).cast[working[dtype]()]()
+            var v = load[width](x, at).cast[working[dtype]()]()
             return function_of_one[kind](v).cast[dtype]()
 
         foreach[target=target](body, output, ctx)
@@ -137,8 +139,8 @@ struct Binary:
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x, var y} -> SIMD[dtype, width]:
-            var v = x._fused_load[width](at).cast[working[dtype]()]()
-            var w = y._fused_load[width](at).cast[working[dtype]()]()
+            var v = load[width](x, at).cast[working[dtype]()]()
+            var w = load[width](y, at).cast[working[dtype]()]()
             return function_of_two[kind](v, w).cast[dtype]()
 
         foreach[target=target](body, output, ctx)
@@ -167,7 +169,7 @@ struct BinaryScalar:
 
         @always_inline
         def body[width: Int](at: Coord[...]) {var x, var number} -> SIMD[dtype, width]:
-            var v = x._fused_load[width](at).cast[wide]()
+            var v = load[width](x, at).cast[wide]()
             var other = SIMD[wide, width](number)
             comptime if first:
                 return function_of_two[kind](other, v).cast[dtype]()
@@ -191,7 +193,7 @@ struct Exponent:
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[DType.int32, width]:
-            return exponent(x._fused_load[width](at).cast[working[dtype]()]())
+            return exponent(load[width](x, at).cast[working[dtype]()]())
 
         foreach[target=target](body, output, ctx)
 
@@ -208,6 +210,6 @@ struct SignBit:
     ) raises:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[DType.bool, width]:
-            return is_negative(x._fused_load[width](at).cast[working[dtype]()]())
+            return is_negative(load[width](x, at).cast[working[dtype]()]())
 
         foreach[target=target](body, output, ctx)

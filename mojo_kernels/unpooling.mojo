@@ -1,12 +1,13 @@
 """Gradients of pooling, maxima put back where they were, and pooling by windows
 that random numbers place. Planes are channels first."""
 
-from extensibility import InputTensor, OutputTensor, foreach, register
+from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
 from std.memory import unsafe_memset_zero
 from std.utils.numerics import isnan, min_or_neg_inf
 
+from .each import foreach
 from .lines import each_line
 from .window import Axis
 

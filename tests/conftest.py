@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.step_libraries import lent
+
 # What MAX does not take is an error: a test whose graph runs in eager PyTorch would prove nothing.
 # For processes that tests start, too.
 os.environ["TORCH_MAX_BACKEND_FALLBACK"] = "error"
+# A test that calls a graph often would have its programs compiled beside the other tests.
+os.environ["TORCH_MAX_BACKEND_FUSE"] = "0"
 
 # MAX is imported inside tests and fixtures only: every xdist worker collects every module, and
 # MAX costs each process 0.6 GB.
@@ -46,6 +50,20 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     torch._dynamo.reset()
     yield ours
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def lent_libraries(private_cache: Path) -> Iterator[Path]:
+    """A cache directory of the test's own, with the libraries of kernels that exist already: what
+    a test needs that runs graphs as steps, or it builds them once more."""
+    with lent(private_cache):
+        yield private_cache
+
+
+@pytest.fixture
+def max_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX compiles graphs on CPU too, unless an option says otherwise."""
+    monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", "max")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,8 +1,9 @@
 """Many programs through the real ``torch.compile(..., backend=max_backend)`` for one MAX compile.
 
 Each program runs once with every graph executed by torch, so that all graphs are known; these are
-compiled as one MAX module; from then on the backend finds each graph's model by its cache key. A
-graph that was not seen before fails the test, so these tests also notice recompilations.
+planned for the steps engine, or compiled as one MAX module; from then on the backend finds each
+graph's plan or model by its cache key. A graph that was not seen before fails the test, so these
+tests also notice recompilations.
 """
 
 from __future__ import annotations
@@ -50,14 +51,22 @@ class Script:
 
 
 class Precompiled:
-    """The models of the graphs of some programs.
+    """The plans or models of the graphs of some programs.
+
+    Args:
+        cases: The programs, by name.
+        scripts: Others, that compile functions themselves.
+        engine: ``"steps"`` or ``"max"``.
 
     Attributes:
         loaded: How many graphs torch.compile has asked for since it was last set to 0.
     """
 
-    def __init__(self, cases: Mapping[str, Case], scripts: Iterable[Script] = ()) -> None:
+    def __init__(
+        self, cases: Mapping[str, Case], scripts: Iterable[Script] = (), engine: str = "steps"
+    ) -> None:
         self.cases = cases
+        self.engine = engine
         self.loaded = 0
         self._traces: dict[str, Any] = {}
         self._models: dict[str, Any] = {}
@@ -106,15 +115,27 @@ class Precompiled:
             return {entry: self._models[entry]}
 
         self.loaded = 0
-        with _patched("torch_max_backend.pipeline._load", load):
+        with self._patched("torch_max_backend.pipeline._load", load):
             yield self
+
+    @contextlib.contextmanager
+    def _patched(self, name: str, value: Any) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(name, value)
+            patch.setenv("TORCH_MAX_BACKEND_CACHE", "1")
+            patch.setenv("TORCH_MAX_BACKEND_ENGINE", self.engine)
+            # AOTAutograd's own cache would answer in place of the backend.
+            with torch._functorch.config.patch(enable_autograd_cache=False):
+                yield
 
     @contextlib.contextmanager
     def _collecting(self) -> Iterator[None]:
         interpreted = self._interpreted
         with (
-            _patched("torch_max_backend.backend.compile_graph", interpreted),
-            _patched("torch_max_backend.backend.start", lambda *a: Interpreted(interpreted(*a))),
+            self._patched("torch_max_backend.backend.compile_graph", interpreted),
+            self._patched(
+                "torch_max_backend.backend.start", lambda *a: Interpreted(interpreted(*a))
+            ),
         ):
             yield
 
@@ -140,7 +161,7 @@ class Precompiled:
 
         with _disable_current_modes():
             trace = prepare(module, exact=exact)
-            entry = cache_key(components(trace))
+            entry = cache_key({**components(trace), "engine": self.engine})
         self._traces[entry] = trace
 
         run = make_boxed_func(module.forward)
@@ -149,7 +170,18 @@ class Precompiled:
     def _compile(self) -> None:
         from torch_max_backend.compile.loading import load_models
         from torch_max_backend.compile.module import build_module, compile_module
+        from torch_max_backend.engines.steps.planned import planned
+        from torch_max_backend.engines.steps.serialize import deserialized, serialized
+        from torch_max_backend.pipeline import own_modes
 
+        if self.engine == "steps":
+            with own_modes():
+                # As the next process finds them.
+                self._models = {
+                    entry: deserialized(serialized(planned(trace)))
+                    for entry, trace in self._traces.items()
+                }
+            return
         mlir, libraries = build_module(list(self._traces.values()))
         compiled = compile_module(mlir, libraries, f"{len(self._traces)} graphs")
         self._models = dict(zip(self._traces, load_models(compiled), strict=True))
@@ -175,13 +207,3 @@ def _compiled(
 
     torch._dynamo.reset()
     return torch.compile(function, backend=max_backend, fullgraph=fullgraph, dynamic=dynamic)
-
-
-@contextlib.contextmanager
-def _patched(name: str, value: Any) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(name, value)
-        patch.setenv("TORCH_MAX_BACKEND_CACHE", "1")
-        # AOTAutograd's own cache would answer in place of the backend.
-        with torch._functorch.config.patch(enable_autograd_cache=False):
-            yield

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.groups import compile_group
+from tests.support.step_libraries import lent
 
 SAVE = """
 import sys, torch
@@ -25,12 +27,13 @@ compiled.aot_compile(((x, w), {})).save_compiled_function(sys.argv[1])
 
 LOAD = """
 import sys, torch
-from torch_max_backend.compile import module, session
+from torch_max_backend.compile import module
+from torch_max_backend.engines.steps import planned
 
 def compiles(*args, **kwargs):
     raise AssertionError("it compiles")
 
-module.compile_module = compiles
+module.compile_module = planned.planned = compiles
 
 def function(x, w):
     return (x @ w).softmax(-1).sin() + x.sum(), x * 2
@@ -49,16 +52,20 @@ def _run(text: str, file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", text, file], capture_output=True, text=True)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="torch 2.11 saves none of other backends")
 @compile_group("ahead of time")
+@pytest.mark.parametrize("engine", ["steps", "max"])
 def test_a_saved_function_needs_no_cache(
-    private_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, lent_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
     file = tmp_path / "function.pt"
     done = _run(SAVE, file)
     assert done.returncode == 0, done.stderr
     empty = tmp_path / "empty"
     monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(empty))
-    done = _run(LOAD, file)
+    with lent(empty):
+        done = _run(LOAD, file)
     assert done.returncode == 0, done.stderr
     assert "agrees" in done.stdout
     data = file.read_bytes()

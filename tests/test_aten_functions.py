@@ -4,8 +4,8 @@ Put a function in ``FUNCTIONS``, see it fail, write the lowering, see it pass:
 
     uv run pytest tests/test_aten_functions.py -k my_function
 
-All functions share one compile. A row in ``tests/conformance/families/`` then brings torch's own
-samples for the operator, in every dtype.
+They run as steps, and through MAX's compiler with one compile for all. A row in
+``tests/conformance/families/`` then brings torch's own samples for the operator, in every dtype.
 """
 
 from __future__ import annotations
@@ -48,6 +48,23 @@ def _compiled(shapes: tuple[tuple[int, ...], ...], devices: tuple[str, ...]) -> 
     ]
     compile_together(programs)
     return programs
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_agrees_with_eager_as_steps(
+    name: str, tensor_shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_max_backend import max_backend
+
+    monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", "steps")
+    torch.manual_seed(0)
+    compiled = torch.compile(
+        FUNCTIONS[name], backend=max_backend, dynamic=False, options={"cache": False}
+    )
+    for shape in tensor_shapes:
+        torch._dynamo.reset()
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), FUNCTIONS[name](x))
 
 
 @compile_group("aten_functions", weight=2)

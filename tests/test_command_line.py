@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.groups import compile_group
+from tests.support.step_libraries import lent
 from torch_max_backend import private_dir
 from torch_max_backend.__main__ import main
 from torch_max_backend.cache import store
@@ -224,7 +225,10 @@ sys.exit(3)
 
 
 @compile_group("cache_warm", weight=2)
+@pytest.mark.parametrize(("engine", "stage"), [("steps", "plan"), ("max", "compile")])
 def test_warm_export_import_and_a_start_without_compiling(
+    engine: str,
+    stage: str,
     private_cache: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -240,10 +244,12 @@ def test_warm_export_import_and_a_start_without_compiling(
             "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / machine / "torch"),
         }
         home = {"HOME": "/dev/null", "TORCH_MAX_BACKEND_PROFILE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "torch_max_backend", "cache", "warm", str(script), "-x"],
-            capture_output=True, text=True, env={**os.environ, **home, **caches},
-        )  # fmt: skip
+        home["TORCH_MAX_BACKEND_ENGINE"] = engine
+        with lent(tmp_path / machine / "ours"):
+            done = subprocess.run(
+                [sys.executable, "-m", "torch_max_backend", "cache", "warm", str(script), "-x"],
+                capture_output=True, text=True, env={**os.environ, **home, **caches},
+            )  # fmt: skip
         assert done.returncode == 3, done.stderr
         assert done.stdout == "[1.0, 1.0] ['-x']\n"
         return done.stderr
@@ -255,9 +261,9 @@ def test_warm_export_import_and_a_start_without_compiling(
 
     error = warm("one")
     assert "torch_max_backend: 1 graph compiled, 0 there already, " in error
-    assert ", compile " in error
+    assert f", {stage} " in error
     assert here("one", "export").startswith("1 artifact exported to ")
     assert here("other", "import").startswith("1 artifact imported into ")
     error = warm("other")
     assert "torch_max_backend: 0 graphs compiled, 1 there already, " in error
-    assert ", compile " not in error
+    assert f", {stage} " not in error

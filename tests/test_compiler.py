@@ -1,7 +1,7 @@
 """Start here: whole programs through ``torch.compile(..., backend=max_backend)``.
 
-What the programs of the first half have in common is one compile; the second half compiles one
-program for real, starts it again in new processes, and damages its artifact.
+Both engines run the programs of the first half, MAX's with one compile for all; the second half
+plans or compiles one program for real, starts it again in new processes, and damages its artifact.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tests.precompiled import Case, Precompiled
+from tests.support.step_libraries import lent
 
 pytestmark = pytest.mark.xdist_group("compile-0")
 
@@ -57,9 +58,9 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def precompiled() -> Precompiled:
-    return Precompiled(CASES)
+@pytest.fixture(scope="module", params=["steps", "max"])
+def precompiled(request: pytest.FixtureRequest) -> Precompiled:
+    return Precompiled(CASES, engine=request.param)
 
 
 @pytest.fixture
@@ -113,9 +114,11 @@ def test_nan_and_infinity_pass_through(programs: Precompiled) -> None:
 PROGRAM = """
 import json, sys, torch
 import torch_max_backend.compile.module as module
-real = module.build_module
+import torch_max_backend.engines.steps.planned as planning
+real, plan = module.build_module, planning.planned
 built = []
-module.build_module = lambda traces: built.append(1) or real(traces)
+module.build_module = lambda traces: built.append("max") or real(traces)
+planning.planned = lambda trace: built.append("steps") or plan(trace)
 
 def program(x, y):
     return x + y, x.t()
@@ -123,7 +126,7 @@ def program(x, y):
 x, y = torch.arange(12.0).reshape(3, 4), torch.ones(4)
 results = torch.compile(program, backend="max", fullgraph=True)(x, y)
 right = all(torch.equal(a, b) for a, b in zip(results, program(x, y)))
-print(json.dumps({"built": len(built), "right": right}))
+print(json.dumps({"built": built, "right": right}))
 """
 
 
@@ -132,6 +135,7 @@ class Started:
     """Runs of one program in processes of their own, with caches of their own."""
 
     folder: Path
+    engine: str
 
     def run(self) -> tuple[dict[str, Any], str]:
         script = self.folder / "program.py"
@@ -144,6 +148,7 @@ class Started:
                 **os.environ,
                 "TORCH_MAX_BACKEND_CACHE_DIR": str(self.folder / "ours"),
                 "TORCH_MAX_BACKEND_CACHE": "1",
+                "TORCH_MAX_BACKEND_ENGINE": self.engine,
                 "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),
                 "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
             },
@@ -156,18 +161,21 @@ class Started:
         return path
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Started:
+@pytest.fixture(scope="module", params=["steps", "max"])
+def started(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Started]:
     """After a first, cold run."""
-    started = Started(tmp_path_factory.mktemp("warm"))
-    outcome, _ = started.run()
-    assert outcome == {"built": 1, "right": True}
-    return started
+    started = Started(tmp_path_factory.mktemp("warm"), request.param)
+    with lent(started.folder / "ours"):
+        outcome, _ = started.run()
+        assert outcome == {"built": [started.engine], "right": True}
+        yield started
 
 
 def test_a_warm_start_builds_no_graph(started: Started) -> None:
     outcome, _ = started.run()
-    assert outcome == {"built": 0, "right": True}
+    assert outcome == {"built": [], "right": True}
 
 
 def test_a_damaged_artifact_gives_a_right_answer(started: Started) -> None:
@@ -176,11 +184,11 @@ def test_a_damaged_artifact_gives_a_right_answer(started: Started) -> None:
     content[len(content) // 2] ^= 0x10
     path.write_bytes(content)
     outcome, log = started.run()
-    assert outcome == {"built": 1, "right": True}
+    assert outcome == {"built": [started.engine], "right": True}
     assert "checksum is wrong" in log
     assert bytes(content) != started.artifact().read_bytes()
     outcome, _ = started.run()
-    assert outcome == {"built": 0, "right": True}
+    assert outcome == {"built": [], "right": True}
 
 
 def test_options_turn_the_cache_off_and_on(

@@ -32,6 +32,21 @@ def test_a_setting_that_does_not_exist(
     assert "1 thing wrong." in told
 
 
+def test_a_setting_that_cannot_be(
+    private_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_FALLBACK", "eror")
+    monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE", "onn")
+    assert main(["doctor"]) == 1
+    told = capsys.readouterr().out
+    assert "wrong  TORCH_MAX_BACKEND_FALLBACK: set to 'eror'\n" in told
+    assert "It may be eager, inductor or error, in any case." in told
+    assert "wrong  TORCH_MAX_BACKEND_CACHE: set to 'onn'\n" in told
+    assert "wrong  not looked at: The environment variable TORCH_MAX_BACKEND_CACHE is" in told
+    assert "Correct it first." in told
+    assert "Report this" not in told
+
+
 def test_a_cache_that_cannot_be_used(
     private_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

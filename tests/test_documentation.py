@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import inspect
 import re
 import subprocess
 import sys
@@ -96,9 +95,12 @@ def test_skill_has_frontmatter(folder: str) -> None:
 
 
 def test_options_page_lists_every_environment_variable() -> None:
-    mentioned = set(re.findall(r"^\| `(TORCH_MAX_BACKEND_\w+)`", OPTIONS.read_text(), re.M))
-    known = set(re.findall(r"``(TORCH_MAX_BACKEND_\w+)``", inspect.getsource(environment)))
-    assert mentioned == known == environment.names()
+    text = OPTIONS.read_text()
+    rows = re.findall(r"^\| `(TORCH_MAX_BACKEND_\w+)` \| ?(.*?) \| (.*) \|$", text, re.M)
+    assert rows == [(s.variable, s.usual, s.meaning) for s in environment.SETTINGS.values()]
+    assert {row[0] for row in rows} == environment.names()
+    for words in (environment.TRUE, environment.FALSE[:-1]):
+        assert ", ".join(f"`{w}`" for w in words[:-1]) in text
 
 
 def test_options_page_lists_every_option() -> None:

@@ -26,6 +26,7 @@ from torch_max_backend import (
     max_backend,
 )
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.errors import LibraryError
 
 pytestmark = pytest.mark.xdist_group("compile-0")
 
@@ -98,8 +99,27 @@ def test_a_failing_lowering(hypot: Callable[[Any], None]) -> None:
     assert __file__ in str(caught.value)
 
 
-def test_a_failing_compile_carries_maxs_own_words(
+def test_kernels_that_cannot_be_built_are_told_or_left_to_max(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_max_backend.engines.steps import table
+
+    def fail(*args: Any) -> Any:
+        raise LibraryError("The Mojo compiler could not build gemm.so (exit status 1).", "no room")
+
+    def compiles(jobs: Any) -> Any:
+        raise CompilationError("MAX was asked")
+
+    monkeypatch.setattr(table, "kernels_of", fail)
+    monkeypatch.setattr("torch_max_backend.pipeline._made", compiles)
+    for engine, words in (("steps", "could not build gemm"), ("auto", "MAX was asked")):
+        monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
+        with pytest.raises(CompilationError, match=words):
+            compiled(lambda x: x + 17, torch.ones(2, 3))
+
+
+def test_a_failing_compile_carries_maxs_own_words(
+    private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch_max_backend.compile import module
 

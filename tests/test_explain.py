@@ -42,9 +42,18 @@ def test_graphs_breaks_and_parameters(found: Explanation) -> None:
     assert found.parameter_bytes == 168
     assert len(found.breaks) == 1
     assert "test_explain.py" in found.breaks[0].where
-    assert found.compiles == 2
+    assert found.compiles == 0
+    assert {p.engine for g in found.graphs for p in g.parts} == {"steps"}
     assert 0.5 < found.lowered < 1
     assert found.graphs[0].saved > 0
+
+
+def test_modules_that_max_compiles_are_counted(max_engine: None) -> None:
+    found = explain(_Net(), torch.randn(6, 6), options={"cache": False, "min_ops": 2})
+    # Each forward graph with its backward graph.
+    assert found.compiles == 2
+    assert "2 to compile" in str(found)
+    assert {p.engine for g in found.graphs for p in g.parts} == {"max"}
 
 
 def test_what_is_in_eager_has_a_reason_and_a_line(found: Explanation) -> None:

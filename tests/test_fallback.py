@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import optimization_hint
 
 from tests.support.groups import compile_group
 from tests.tracing import traced_all
@@ -24,6 +23,7 @@ from torch_max_backend import (
     UnsupportedOperatorError,
     max_backend,
 )
+from torch_max_backend.compatibility import optimization_hint
 from torch_max_backend.options import Options
 
 
@@ -219,7 +219,7 @@ def test_a_small_graph_stays_with_torch(messages: Any) -> None:
 
 
 def test_a_graph_that_max_cannot_compile(
-    messages: Any, monkeypatch: pytest.MonkeyPatch, private_cache: object
+    messages: Any, monkeypatch: pytest.MonkeyPatch, private_cache: object, max_engine: None
 ) -> None:
     from torch_max_backend.errors import CompilationError
 

@@ -235,6 +235,19 @@ def test_what_a_kernel_cannot_take_is_refused(
         mojo_op(schema, file, fake=torch.empty_like, parameters=parameters)
 
 
+def test_code_that_does_not_compile_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_max_backend import CompilationError
+
+    monkeypatch.delenv("TORCH_MAX_BACKEND_FALLBACK")
+    file = tmp_path / "own.mojo"
+    file.write_text("def broken(:\n")
+    op = mojo_op("tests::broken(Tensor x) -> Tensor", file, fake=torch.empty_like)
+    with pytest.raises(CompilationError, match="expected argument name"):
+        op(torch.ones(2))
+
+
 def test_missing_sources() -> None:
     with pytest.raises(RegistrationError, match="no Mojo sources"):
         mojo_op("tests::e(Tensor x) -> Tensor", "nowhere.mojo", fake=torch.empty_like)

@@ -22,8 +22,19 @@ pytestmark = pytest.mark.xdist_group("training")
 
 
 @pytest.fixture
-def modules(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many graphs each module had that was compiled."""
+def plans(lent_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The graphs that were planned for the steps engine."""
+    from torch_max_backend.engines.steps import planned
+
+    traces: list[Any] = []
+    plan = planned.planned
+    monkeypatch.setattr(planned, "planned", lambda trace: traces.append(trace) or plan(trace))
+    return traces
+
+
+@pytest.fixture
+def modules(private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many graphs each module had that MAX compiled."""
     from torch_max_backend import pipeline
 
     counts: list[int] = []
@@ -56,17 +67,40 @@ def test_forward_and_backward_are_one_module(modules: list[int], private_cache: 
 
     # Another process finds both in AOTAutograd's cache, and loads them with one artifact.
     del compiled
+    compiled = _loaded(module, x, expected)
+    assert modules == [2]
+    loss = compiled(x).square().sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close([p.grad for p in module.parameters()], [3 * g for g in expected])
+
+
+def test_plans_of_forward_and_backward_are_found(plans: list[Any], private_cache: Path) -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.LayerNorm(5)), torch.randn(4, 6)
+    expected = _gradients(module, module, x)
+    compiled = torch.compile(module, backend=max_backend, fullgraph=True)
+    torch.testing.assert_close(_gradients(compiled, module, x), expected)
+    assert len(plans) == 2
+    assert len(list((private_cache / "artifacts").glob("*.max"))) == 2
+    del compiled
+    compiled = _loaded(module, x, expected)
+    assert len(plans) == 2
+    loss = compiled(x).square().sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close([p.grad for p in module.parameters()], [3 * g for g in expected])
+
+
+def _loaded(module: nn.Module, x: Tensor, expected: list[Tensor]) -> Any:
+    """The compiled module as another process finds it."""
     torch._dynamo.reset()
     memo._held.clear()
     counters.clear()
     compiled = torch.compile(module, backend=max_backend, fullgraph=True)
     torch.testing.assert_close(_gradients(compiled, module, x), expected)
     assert counters["aot_autograd"]["autograd_cache_hit"] == 1
-    assert modules == [2]
-    loss = compiled(x).square().sum()
-    loss.backward(retain_graph=True)
-    loss.backward()
-    torch.testing.assert_close([p.grad for p in module.parameters()], [3 * g for g in expected])
+    return compiled
 
 
 @pytest.mark.parametrize("setting", ["option", "config"])
@@ -112,11 +146,11 @@ class _Doubled(torch.autograd.Function):
         return _unknown(grad)
 
 
-def test_what_backward_lacks_is_no_concern_of_forward(modules: list[int]) -> None:
+def test_what_backward_lacks_is_no_concern_of_forward(plans: list[Any]) -> None:
     x = torch.randn(4, 3, requires_grad=True)
     compiled = torch.compile(_Doubled.apply, backend=max_backend, fullgraph=True)
     result = compiled(x)
     torch.testing.assert_close(result, x * 2)
     with pytest.raises(UnsupportedError, match="unknown_gradient"):
         result.sum().backward()
-    assert modules == [1]
+    assert len(plans) == 1

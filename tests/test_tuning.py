@@ -86,7 +86,23 @@ def test_a_candidate_that_does_not_compile_costs_only_the_tuning(
     assert "too slow" in caplog.text
 
 
-def test_each_bank_is_a_candidate_where_it_matters() -> None:
+def test_plans_and_what_max_compiles_are_candidates() -> None:
+    from torch_max_backend.pipeline import start
+
+    def jobs(**options: Any) -> list[str]:
+        (graph,) = traced_all(lambda a, b: (a @ b).relu(), torch.randn(3, 4), torch.randn(4, 5))
+        made = start(graph, (), Options(mode="max-autotune", cache=False, **options))
+        return list(made.jobs)
+
+    found = jobs(engine="auto")
+    assert "steps mojo" in found
+    assert not found[-1].startswith("steps")
+    assert len([name for name in found if not name.startswith("steps")]) == 1
+    assert all(name.startswith("steps") for name in jobs(engine="steps"))
+    assert jobs(engine="auto", bank="mojo") == ["steps mojo", "mojo"]
+
+
+def test_each_bank_is_a_candidate_where_it_matters(max_engine: None) -> None:
     from torch_max_backend.pipeline import start
 
     (product,) = traced_all(lambda a, b: (a @ b).relu(), torch.randn(3, 4), torch.randn(4, 5))
@@ -120,10 +136,16 @@ def test_arguments_for_timing_are_like_the_graphs() -> None:
 
 
 @compile_group("tuning")
-def test_a_tuned_model_is_eagers(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # MAX's own product alone costs 20 s more.
-    found = [bank for bank in tuning.banks() if bank is not False]
-    monkeypatch.setattr(tuning, "banks", lambda: found)
+def test_a_tuned_model_is_eagers(lent_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def times(functions: Any, values: Any) -> dict[str, float]:
+        measured.extend(functions)
+        assert len(real(functions, values)) == len(functions)
+        return {name: float(name.startswith("steps")) for name in functions}
+
+    real = tuning.times
+    monkeypatch.setattr(tuning, "times", times)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.0), nn.Linear(8, 2))
     x = torch.randn(4, 8)
@@ -138,3 +160,6 @@ def test_a_tuned_model_is_eagers(private_cache: Path, monkeypatch: pytest.Monkey
     expected.sum().backward()
     torch.testing.assert_close(result, expected)
     torch.testing.assert_close(grads, [p.grad for p in model.parameters()])
+    # Forward and backward, as steps and as MAX compiled them.
+    assert len([name for name in measured if not name.startswith("steps")]) == 2
+    assert len(measured) > 3

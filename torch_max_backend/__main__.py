@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch_max_backend.errors import MaxBackendError
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 def _own(given: list[str]) -> int:
     """How many words of a command line are not the command line of a script that it names."""
     if given[:2] == ["cache", "warm"]:
-        return 3
+        return 4 if given[2:3] == ["--libraries"] else 3
     if given[:1] != ["explain"]:
         return len(given)
     end = 1
@@ -69,9 +70,14 @@ def _add_cache(commands: Any) -> None:
         "run a script so that what it compiles is in the cache",
         "Runs SCRIPT as Python does, waits for graphs that compile in the background, and says on "
         "stderr what was compiled. Ends as the script ends; with 1 if the cache cannot be used or "
-        "a graph could not be stored.",
+        "a graph could not be stored. With --libraries, SCRIPT may be left out.",
     )
-    _add_script(warm)
+    warm.add_argument(
+        "--libraries",
+        action="store_true",
+        help="first build the libraries of kernels that most models on CPU need",
+    )
+    _add_script(warm, optional=True)
     export = _command(
         actions,
         _export,
@@ -112,14 +118,15 @@ def _add_cache(commands: Any) -> None:
         _verify,
         "verify",
         "check every artifact",
-        "Compares checksums, removes what is damaged. Ends with 1 if something was.",
+        "Compares checksums, also of libraries of kernels, removes what is damaged. Ends with 1 if "
+        "something was.",
     )
     _command(
         actions,
         _clear,
         "clear",
         "remove everything",
-        "Removes all artifacts and precompiled kernels.",
+        "Removes all artifacts, precompiled kernels and libraries of kernels.",
     )
 
 
@@ -175,8 +182,8 @@ def _command(
     return added
 
 
-def _add_script(command: argparse.ArgumentParser) -> None:
-    command.add_argument("script", metavar="SCRIPT")
+def _add_script(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    command.add_argument("script", metavar="SCRIPT", nargs="?" if optional else None)
     command.add_argument("arguments", metavar="ARGS", nargs="*")
 
 
@@ -192,6 +199,12 @@ def _warm(parsed: argparse.Namespace) -> Any:
     from torch_max_backend.cache.warm import warm_script
 
     folder = usable_folder()
+    if parsed.libraries:
+        _warm_libraries(folder.parent)
+    if parsed.script is None:
+        if not parsed.libraries:
+            say("error: SCRIPT is missing")
+        return 0 if parsed.libraries else 2
     try:
         warmed, status = warm_script(parsed.script, parsed.rest)
     except OSError as e:
@@ -204,6 +217,20 @@ def _warm(parsed: argparse.Namespace) -> Any:
         f"already{failed}, {warmed.seconds:.1f} s, in {folder}"
     )
     return status or int(warmed.failed > 0)
+
+
+def _warm_libraries(folder: Path) -> None:
+    import time
+
+    from torch_max_backend.engines.steps.libraries import build_standard
+
+    begin = time.perf_counter()
+    found = build_standard()
+    seconds = time.perf_counter() - begin
+    say(
+        f"torch_max_backend: {_libraries(len(found))} of kernels, "
+        f"{sum(len(m.symbols) for m in found)} functions, {seconds:.1f} s, in {folder}"
+    )
 
 
 def _export(parsed: argparse.Namespace) -> int:
@@ -237,7 +264,7 @@ def _list(parsed: argparse.Namespace) -> int:
     import time
 
     from torch_max_backend.cache.store import usable_folder
-    from torch_max_backend.cache.upkeep import entries
+    from torch_max_backend.cache.upkeep import entries, libraries
 
     found = entries()
     for entry in found:
@@ -247,8 +274,17 @@ def _list(parsed: argparse.Namespace) -> int:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
         size = f"{entry.size / 1e6:8.2f} MB"
         _tell(f"{entry.path.stem[:16]}  {size}  {used}  {_count(entry.graphs, 'graph')}  {about}")
+    kept = libraries()
+    for library in kept:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(library.used))
+        about = library.problem or _count(library.kernels, "kernel")
+        size = f"{library.size / 1e6:8.2f} MB"
+        _tell(f"{library.path.stem[:16]:16}  {size}  {used}  library of {library.family}  {about}")
     total = sum(e.size for e in found) / 1e6
     _tell(f"{_count(len(found), 'artifact')}, {total:.1f} MB, in {usable_folder()}")
+    if kept:
+        size = sum(library.size for library in kept) / 1e6
+        _tell(f"{_libraries(len(kept))} of kernels, {size:.1f} MB")
     return 0
 
 
@@ -267,10 +303,13 @@ def _verify(parsed: argparse.Namespace) -> int:
     from torch_max_backend.cache import upkeep
 
     bad = list(upkeep.verify())
-    for entry in bad:
+    libraries = list(upkeep.verify_libraries())
+    for entry in (*bad, *libraries):
         _tell(f"{entry.path.name} removed: {entry.problem}")
     _tell(f"{_count(len(bad), 'damaged artifact')}")
-    return int(bool(bad))
+    if libraries:
+        _tell(f"{_libraries(len(libraries))} of kernels damaged")
+    return int(bool(bad or libraries))
 
 
 def _clear(parsed: argparse.Namespace) -> int:
@@ -301,8 +340,12 @@ def _explain(parsed: argparse.Namespace) -> Any:
         status = run_script(parsed.script, parsed.rest)
     report = getattr(found, parsed.format)()
     if parsed.out:
-        with open(parsed.out, "w") as file:
-            file.write(report if report.endswith("\n") else report + "\n")
+        try:
+            with open(parsed.out, "w") as file:
+                file.write(report if report.endswith("\n") else report + "\n")
+        except OSError as e:
+            say(f"error: the report cannot be written: {e}")
+            return 2
     else:
         sys.stdout.flush()
         _tell(report.rstrip("\n"))
@@ -311,6 +354,10 @@ def _explain(parsed: argparse.Namespace) -> Any:
 
 def _tell(*lines: str) -> None:
     sys.stdout.write("\n".join(line for line in lines if line) + "\n")
+
+
+def _libraries(number: int) -> str:
+    return "1 library" if number == 1 else f"{number} libraries"
 
 
 def _count(number: int, noun: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,7 +17,8 @@ from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, forked, forks, profile
-from torch_max_backend.errors import ForkError, MaxBackendError, join_dynamo
+from torch_max_backend.convert import type_checks  # noqa: F401  imports beartype, for good
+from torch_max_backend.errors import ForkError, MaxBackendError, OptionError, join_dynamo
 from torch_max_backend.fallback import (
     compile_graph,
     falls_back,
@@ -56,7 +59,8 @@ class MaxBackend:
             options: Fields of ``torch_max_backend.options.Options``.
 
         Raises:
-            OptionError: A mode or option is unknown.
+            OptionError: A mode or option is unknown, or cannot be had here.
+            SettingError: An environment variable is set to what it cannot be.
             UnsupportedError: With ``fallback="error"``: something in the graph has no MAX
                 counterpart.
             ConversionError: With ``fallback="error"``: a lowering failed.
@@ -69,8 +73,11 @@ class MaxBackend:
                 parsed = replace(parsed, cache=True, fallback="error", background=False)
             try:
                 forks.check()
-                compiled = self._compile(module, example_inputs, parsed)
+                with _collected_later():
+                    compiled = self._compile(module, example_inputs, parsed)
                 return or_eager(compiled, module) if falls_back(parsed) else compiled
+            except OptionError:
+                raise
             except MaxBackendError as e:
                 if not falls_back(parsed):
                     raise
@@ -88,6 +95,19 @@ class MaxBackend:
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
         return trace(module, example_inputs, options, _Compilers(options), reuse)
+
+
+@contextmanager
+def _collected_later() -> Iterator[None]:
+    """Tracing makes many objects, and lets go of few that hold each other: a collection, which
+    looks at all objects of the process, costs more than it frees."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class Compilers(Protocol):
@@ -114,26 +134,28 @@ def trace(
         options: The user's options.
         compilers: Are given the graphs.
         reuse: Whether AOTAutograd's cache may answer instead.
+
+    Raises:
+        SettingError: An environment variable is set to what it cannot be.
     """
-    from max._mlir_context import ensure_default_mlir_context
     from torch._functorch import config
 
-    # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
-    with ensure_default_mlir_context():
-        import torch_max_backend.ops  # noqa: F401  registers the lowerings
+    # All of them now: some are read by threads, or while a model runs, where nobody sees an error.
+    environment.check()
     from torch_max_backend.cache.autograd import autograd_cache
-    from torch_max_backend.graph.decompositions import decomposition_table
-    from torch_max_backend.graph.partition import partition
-    from torch_max_backend.graph.whole import whole
-    from torch_max_backend.ops.grouped import map_transformers
 
-    map_transformers()
+    def partition(*args: Any, **kwargs: Any) -> Any:
+        from torch_max_backend.graph.partition import partition
+
+        return partition(*args, **kwargs)
+
+    stack = ExitStack()
     compiler = aot_autograd(
         fw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.forward),
         bw_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.backward),
         inference_compiler=SerializableAOTDispatchCompiler(OutputCode, compilers.inference),
         partition_fn=partition,
-        decompositions=decomposition_table(),
+        decompositions=_Decompositions(stack),
         keep_inference_input_mutations=True,
     )
     settings = config.patch(
@@ -147,8 +169,60 @@ def trace(
             else options.activation_memory_budget
         ),
     )
-    with autograd_cache(reuse, options), settings, whole(), profile.tracing():
+    with stack, autograd_cache(reuse, options), settings, profile.tracing():
         return compiler(module, example_inputs)
+
+
+class _Decompositions(dict[Any, Any]):
+    """The table of decompositions, made when torch first looks into it to trace: what AOTAutograd's
+    cache answers needs neither the lowerings nor MAX.
+
+    Args:
+        tracing: Has entered what tracing needs once the table is made.
+    """
+
+    def __init__(self, tracing: ExitStack) -> None:
+        super().__init__()
+        self._tracing: ExitStack | None = tracing
+
+    def _made(self) -> dict[Any, Any]:
+        if self._tracing is not None:
+            tracing, self._tracing = self._tracing, None
+            self.update(_table(tracing))
+        return self
+
+    def __bool__(self) -> bool:
+        return dict.__len__(self._made()) > 0
+
+    def __len__(self) -> int:
+        return dict.__len__(self._made())
+
+    def __iter__(self) -> Iterator[Any]:
+        return dict.__iter__(self._made())
+
+    def __contains__(self, op: object) -> bool:
+        return dict.__contains__(self._made(), op)
+
+    def __getitem__(self, op: Any) -> Any:
+        return dict.__getitem__(self._made(), op)
+
+    def keys(self) -> Any:
+        return dict.keys(self._made())
+
+
+def _table(tracing: ExitStack) -> dict[Any, Any]:
+    from max._mlir_context import ensure_default_mlir_context
+
+    # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
+    with ensure_default_mlir_context():
+        import torch_max_backend.ops  # noqa: F401  registers the lowerings
+    from torch_max_backend.graph.decompositions import decomposition_table
+    from torch_max_backend.graph.whole import whole
+    from torch_max_backend.ops.grouped import map_transformers
+
+    map_transformers()
+    tracing.enter_context(whole())
+    return decomposition_table()
 
 
 class _Compilers:
@@ -190,6 +264,8 @@ class _Compilers:
         try:
             job = start(module, (), self.options)
             forward, backward = self.job.functions(job)
+        except OptionError:
+            raise
         except MaxBackendError as e:
             log.info("The backward graph waits for its first call: %s", e)
             leave_out()
@@ -218,10 +294,11 @@ class _Lazy:
 
 
 def _kept(compiled: CompiledGraph) -> CompiledGraph:
-    """A graph as it is; AOTAutograd's cache is told if it has no artifact, or more than one."""
-    from torch_max_backend.cache.autograd import leave_out
+    """A graph as it is; AOTAutograd's cache is told if it has no artifact, or more than one, or if
+    another artifact may be right next time."""
+    from torch_max_backend.cache.autograd import ahead_of_time, leave_out
 
-    if not compiled.key:
+    if not compiled.key or not (compiled.reusable or ahead_of_time()):
         leave_out()
     return compiled
 

@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from torch_max_backend import environment
+from torch_max_backend.errors import SettingError
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 _PREFIX = "TORCH_MAX_BACKEND_"
@@ -48,15 +50,17 @@ def examine(*, compile: bool = True) -> Iterator[Finding]:
         compile: Whether to compile; it takes about 15 s.
     """
     checks: list[Callable[[], Iterator[Finding]]] = [
-        _versions, _settings, _machine, _bank, _cache, _devices,
+        _versions, _settings, _machine, _bank, _cache, _devices, partial(_libraries, compile),
     ]  # fmt: skip
     if compile:
         checks.append(_compiles)
     for check in checks:
         try:
             yield from check()
+        except SettingError as e:
+            yield Finding("not looked at", WRONG, str(e).splitlines()[0], "Correct it first.")
         except Exception as e:
-            what = check.__name__.strip("_")
+            what = getattr(check, "__name__", "_libraries").strip("_")
             yield Finding(what, WRONG, f"{type(e).__name__}: {e}", "Report this, with the text.")
 
 
@@ -77,13 +81,19 @@ def _versions() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    known = sorted(environment.names())
+    known = {s.variable: s for s in environment.SETTINGS.values()}
     for name in sorted(n for n in os.environ if n.startswith(_PREFIX)):
+        value = f"set to {os.environ[name]!r}"
         if name in known:
-            yield Finding(name, NOTE, f"set to {os.environ[name]!r}")
+            try:
+                known[name].read()
+            except SettingError:
+                yield Finding(name, WRONG, value, f"It may be {known[name].kind.allowed}.")
+            else:
+                yield Finding(name, NOTE, value)
         else:
             near = difflib.get_close_matches(name, known, 1)
-            advice = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+            advice = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}."
             yield Finding(name, WRONG, "no such setting", advice)
 
 
@@ -133,6 +143,32 @@ def _cache() -> Iterator[Finding]:
         yield Finding("disk", WRONG, f"{free / 1e9:.1f} GB free", advice)
 
 
+def _libraries(build: bool) -> Iterator[Finding]:
+    from torch_max_backend.engines.steps.families import standard, standard_families
+    from torch_max_backend.engines.steps.libraries import built, runner
+    from torch_max_backend.engines.steps.openmp import team_mode
+    from torch_max_backend.errors import LibraryError
+
+    what = "libraries of kernels on CPU"
+    if team_mode() == "serial":
+        yield Finding(what, NOTE, "one thread: torch has no OpenMP runtime that they can share")
+    if build:
+        try:
+            runner()  # the smallest
+        except LibraryError as e:
+            first, *rest = str(e).splitlines()
+            yield Finding(what, WRONG, first, "\n".join(rest) or "Report this, with the text.")
+            return
+    families = standard_families()
+    missing = [family.name for family in families if not built(standard(family))]
+    if missing:
+        advice = "To build them now: python -m torch_max_backend cache warm --libraries"
+        found = f"{', '.join(missing)} will be built when they are first needed"
+        yield Finding(what, OK, found, advice)
+    else:
+        yield Finding(what, OK, f"the {len(families)} that most models need are built")
+
+
 def _devices() -> Iterator[Finding]:
     import torch
     from max import driver
@@ -165,6 +201,8 @@ def _compiles() -> Iterator[Finding]:
         begin = time.perf_counter()
         try:
             error = (compiled(x) - function(x)).abs().max().item()
+        except SettingError:
+            raise
         except Exception as e:
             yield Finding(f"a model on {device}", WRONG, str(e), "Report this, with the text.")
             continue

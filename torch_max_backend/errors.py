@@ -46,6 +46,10 @@ class OptionError(MaxBackendError, ValueError):
     """An option or mode given to ``torch.compile`` is unknown or has a bad value."""
 
 
+class SettingError(OptionError):
+    """An environment variable of this package is set to what it cannot be."""
+
+
 class RegistrationError(MaxBackendError):
     """A lowering was registered wrongly: twice, for a mutating overload, with another signature."""
 
@@ -73,12 +77,20 @@ class UnsupportedDeviceError(UnsupportedError):
     """A tensor lives on a device that MAX does not drive here."""
 
 
+class StepsError(UnsupportedError):
+    """The steps engine has no step for something of the graph."""
+
+
 class ConversionError(MaxBackendError):
     """A lowering failed, or built a value that is not what torch's metadata promises."""
 
 
 class CompilationError(MaxBackendError):
     """MAX could not compile a graph."""
+
+
+class LibraryError(CompilationError):
+    """A library of kernels for the steps engine cannot be built or loaded."""
 
 
 class ExecutionError(MaxBackendError):

@@ -27,6 +27,7 @@ from torch_max_backend.errors import (
     IndexOutOfBoundsError,
     LinearAlgebraError,
     MaxBackendError,
+    OptionError,
 )
 from torch_max_backend.graph.nested import body, every_node
 from torch_max_backend.log import get_logger
@@ -144,6 +145,8 @@ class Plan:
                 module = copied(piece.module)
                 try:
                     piece.job = start_job(module, piece.static, self._options, piece.exact)
+                except OptionError:
+                    raise  # the user's to mend; no node is to blame
                 except MaxBackendError as e:
                     self._refuse(e, module)
                     break
@@ -216,6 +219,8 @@ class Plan:
             try:
                 made = jobs[0].functions(*jobs[1:])
                 break
+            except OptionError:
+                raise
             except MaxBackendError as e:
                 owners = [(plan, p) for plan in plans for p in plan.pieces if _is_of(e, p)]
                 if not owners:

@@ -3,6 +3,10 @@
 MAX's threads are not in a forked child, and what waits for one of them waits for ever: executing or
 loading a model, freeing the last memory of one, the C++ destructors that run when the child exits.
 So a child runs nothing of MAX, and frees nothing that it inherited.
+
+A process that has only built MAX graphs, to plan steps, has threads of MAX's CPU device as well.
+Its children go on planning and running steps, which need none of them, but MAX cannot compile in
+them.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ _in_child: list[Callable[[], None]] = []
 # Whether MAX has started threads in this process or the one that it was forked from.
 _used = False
 _inherited = False
+# Whether MAX graphs have been built, in this process and in the one that it was forked from.
+_built = False
+_built_before = False
 # Whether results may outlive their model, which then ends with the last one of them.
 _orphans = False
 _results: list[Any] = []
@@ -57,8 +64,14 @@ def use() -> None:
         ForkError: It cannot, having been forked from one where it had.
     """
     global _used
-    check()
+    check_compile()
     _used = True
+
+
+def build() -> None:
+    """Called before a MAX graph is built."""
+    global _built
+    _built = True
 
 
 def inherited() -> bool:
@@ -78,6 +91,21 @@ def check() -> None:
             "Start processes with the method 'spawn' or 'forkserver' "
             "(multiprocessing.get_context, multiprocessing_context= of a DataLoader), or call "
             "compiled models in the parent alone.",
+        )
+
+
+def check_compile() -> None:
+    """Raise if MAX cannot compile or load anything here.
+
+    Raises:
+        ForkError: This process was forked from one that uses MAX, or that has built its graphs.
+    """
+    check()
+    if _built_before:
+        raise ForkError(
+            "This process was forked from one that has built MAX graphs: their threads are not "
+            "here, and MAX's compiler would wait for them. Steps run as ever.",
+            "Start processes with the method 'spawn' or 'forkserver', or compile in the parent.",
         )
 
 
@@ -107,7 +135,8 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    global _inherited
+    global _inherited, _built_before
+    _built_before = _built
     for held in _locks:
         _reset(held)
     dynamo = sys.modules.get("torch._dynamo.convert_frame")

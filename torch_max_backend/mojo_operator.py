@@ -105,8 +105,14 @@ def mojo_op(
 
 def _sources(source: str | Path, kernel: str) -> Path:
     if isinstance(source, str) and "\n" in source:
-        path = folder_until_exit() / f"{kernel}.mojo"
-        path.write_text(inspect.cleandoc(source) + "\n")
+        try:
+            path = folder_until_exit() / f"{kernel}.mojo"
+            path.write_text(inspect.cleandoc(source) + "\n")
+        except OSError as e:
+            raise RegistrationError(
+                f"The Mojo code of {kernel} could not be written to a temporary file: {e}",
+                "Make room, set TMPDIR to a folder on another disk, or keep the code in a file.",
+            ) from e
         return path
     path = Path(source).resolve()
     if not path.exists():
@@ -199,4 +205,6 @@ def _compiled(op: torch._ops.OpOverload) -> Callable[..., Any]:
     def call(*arguments: Any, **keywords: Any) -> Any:
         return op(*arguments, **keywords)
 
-    return torch.compile(call, backend=max_backend, fullgraph=True)
+    # In eager PyTorch the operator would call this again.
+    options = {"fallback": "error"}
+    return torch.compile(call, backend=max_backend, fullgraph=True, options=options)

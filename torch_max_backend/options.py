@@ -13,6 +13,7 @@ from torch_max_backend.errors import OptionError
 MODES = ("default", "reduce-overhead", "max-autotune")
 BANKS = ("mojo", "mkl")
 FALLBACKS = ("eager", "inductor", "error")
+ENGINES = ("auto", "steps", "max")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,14 @@ class Options:
             device graph and replayed; on CPU as the default) or ``"max-autotune"`` (each graph is
             compiled with every bank that this machine has, and the fastest is kept). ``mode=`` of
             ``torch.compile`` says the same, but torch does not take it beside ``options=``.
+        engine: Who executes graphs: ``"steps"`` (on CPU, a table of calls of precompiled kernels:
+            nothing is compiled for a graph), ``"max"`` (MAX compiles each graph) or ``"auto"``
+            (steps on CPU where they can, else MAX). ``None``: as ``TORCH_MAX_BACKEND_ENGINE`` says
+            (auto unless set).
+        fuse: Whether the steps engine compiles the element-wise programs of a graph, which it
+            otherwise interprets: before the first call returns (``True``), never (``False``).
+            ``None``: as ``TORCH_MAX_BACKEND_FUSE`` says (in the background, once a graph has been
+            called several times, unless set).
         cache: Keep and reuse compiled artifacts on disk. ``None``: as ``TORCH_MAX_BACKEND_CACHE``
             says (on unless set).
         bank: Who computes matrix products, convolutions and attention on CPU: ``"mojo"`` (kernels
@@ -44,6 +53,8 @@ class Options:
     """
 
     mode: str = "default"
+    engine: str | None = None
+    fuse: bool | None = None
     cache: bool | None = None
     bank: bool | str | None = None
     background: bool | None = None
@@ -100,8 +111,9 @@ def _fits(name: str, value: Any) -> tuple[bool, str]:
         return number and 0 <= value <= 1, "a number from 0 to 1"
     if name == "min_ops":
         return type(value) is int and value >= 0, "an int from 0"
-    if name == "fallback":
-        return value in FALLBACKS, ", ".join(map(repr, FALLBACKS))
+    if name in ("fallback", "engine"):
+        allowed = FALLBACKS if name == "fallback" else ENGINES
+        return value in allowed, ", ".join(map(repr, allowed))
     words = BANKS if name == "bank" else ()
     fits = isinstance(value, bool) or value in words
     return fits, ", ".join(map(repr, (*words, True, False)))

@@ -13,14 +13,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_max_backend import environment, forks, profile
 from torch_max_backend.cache import memo, store
-from torch_max_backend.errors import CompilationError, OptionError
+from torch_max_backend.errors import CacheError, CompilationError, OptionError, StepsError
 from torch_max_backend.log import get_logger, say
 from torch_max_backend.options import Options
+from torch_max_backend.private_dir import place
 
 if TYPE_CHECKING:
     from max.engine import Model
     from max.graph import Module
 
+    from torch_max_backend.engines.steps.planner.plan import Plan
     from torch_max_backend.graph.signature import Signature, Trace
 
 log = get_logger("pipeline")
@@ -39,6 +41,8 @@ class CompiledGraph:
         constants: Tensors of the traced graph that are inputs of the model.
         static: Positions of arguments whose memory rarely changes.
         replay: Whether kernel launches are captured and replayed, on a GPU.
+        fuse: The option of that name.
+        reusable: Whether AOTAutograd's key contains all that decides what this is.
     """
 
     function: Function
@@ -47,6 +51,8 @@ class CompiledGraph:
     constants: Mapping[str, torch.Tensor]
     static: Collection[int]
     replay: bool = False
+    fuse: bool | None = None
+    reusable: bool = True
 
 
 def caching(options: Options) -> bool:
@@ -82,11 +88,12 @@ def compile_graph(module: GraphModule, static: Collection[int], options: Options
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """AOTAutograd compiles under its fake tensor mode; the graph's constants are real. MLIR's
-    context belongs to a thread, and torch.compile runs in any."""
+    """AOTAutograd compiles under its fake tensor mode; the graph's constants are real, and on CPU
+    whatever the default device is. MLIR's context belongs to a thread, and torch.compile runs in
+    any."""
     from max._mlir_context import ensure_default_mlir_context
 
-    with _disable_current_modes(), ensure_default_mlir_context():
+    with _disable_current_modes(), torch.device("cpu"), ensure_default_mlir_context():
         yield
 
 
@@ -153,10 +160,27 @@ def start(
         constants = trace.constants()
         clock.lap("analyse")
         # Without the disk as well: equal graphs of one process share a model.
-        parts = key.components(trace)
+        engine = engine_of(trace, options)
+        parts = {**key.components(trace), "engine": engine}
         entry = key.cache_key(parts)
         clock.lap("key")
-        return Job(trace, entry, parts, constants, static, options, clock)
+        return Job(trace, entry, parts, constants, static, options, clock, engine)
+
+
+def engine_of(trace: Trace, options: Options) -> str:
+    """Who is to execute a graph: ``auto`` and ``steps`` as options say, ``max`` off the CPU.
+
+    Raises:
+        StepsError: ``engine="steps"``, and a tensor is not on CPU.
+    """
+    from torch_max_backend.engines.steps.planned import on_cpu
+
+    engine = options.engine or environment.engine()
+    if engine == "max" or on_cpu(trace):
+        return engine
+    if engine == "steps":
+        raise StepsError("The steps engine runs on CPU alone, and a tensor is on another device.")
+    return "max"
 
 
 @dataclass(eq=False)
@@ -170,6 +194,7 @@ class Job:
     static: Collection[int]
     options: Options
     clock: profile.Clock
+    engine: str = "max"
     record: profile.Graph | None = None
 
     @property
@@ -192,9 +217,18 @@ class Job:
 
     def graph(self, function: Function) -> CompiledGraph:
         """The graph, to be run by ``function``."""
-        key = self.entry if self.caching else ""
-        signature = self.trace.signature
-        return CompiledGraph(function, key, signature, self.constants, self.static, self.replay)
+        from torch_max_backend.cache.key import sources_vary_in
+
+        return CompiledGraph(
+            function,
+            self.entry if self.caching else "",
+            self.trace.signature,
+            self.constants,
+            self.static,
+            self.replay,
+            self.options.fuse,
+            not sources_vary_in(self.trace),
+        )
 
     def in_background(self, eager: Function) -> Function:
         """The function; ``eager`` serves until it is ready, unless it can be had at once."""
@@ -203,6 +237,9 @@ class Job:
         found, origin = self._found()
         if found is not None:
             return self._executable(found, origin)
+
+        if self.engine != "max" and _planned([self]):
+            return self.functions()[0]  # planning takes no longer than a call or two
 
         def compiled() -> Function:
             return self.functions()[0]
@@ -229,6 +266,9 @@ class Job:
                 # Nor do two processes compile for one place.
                 stack.enter_context(alone_on_machine(job.place for job in missing))
                 missing = _look_up(missing, done)
+            for job, plan in _planned(missing).items():
+                done[job] = job._executable({job.place: plan}, "planned")
+            missing = [job for job in missing if job not in done]
             for job, model in zip(missing, _made(missing) if missing else (), strict=True):
                 origin = "compiled" if job is missing[0] else "joined"
                 done[job] = job._executable({job.place: model}, origin)
@@ -236,7 +276,6 @@ class Job:
 
     def _found(self) -> tuple[dict[str, Model] | None, str]:
         """A loaded model, or those of a stored artifact, this one first, and where it is from."""
-        forks.check()
         shared = memo.get(self.place)
         if self.caching:
             models = _load(self.entry)
@@ -246,10 +285,20 @@ class Job:
         if models is None:
             return None, ""
         if environment.verbose():
+            self._show(models[self.place])
+        return models, "loaded" if shared is None else "shared"
+
+    def _show(self, model: Any) -> None:
+        """Print what runs the graph: a plan, or the MAX graph that was compiled."""
+        from torch_max_backend.engines.steps.planner.plan import Plan
+        from torch_max_backend.engines.steps.text import text_of
+
+        if isinstance(model, Plan):
+            say(text_of(model))
+        else:
             from torch_max_backend.compile.module import build_module
 
             _show(build_module([self.trace])[0])
-        return models, "loaded" if shared is None else "shared"
 
     def _executable(self, models: dict[str, Model], origin: str) -> Function:
         record = self.record
@@ -257,7 +306,15 @@ class Job:
             record = record or profile.start(self.clock, origin, self.operators)
             profile.tell(record)
         signature = self.trace.signature
-        return executable(models, signature, self.constants, self.static, record, self.replay)
+        return executable(
+            models,
+            signature,
+            self.constants,
+            self.static,
+            record,
+            self.replay,
+            self.options.fuse,
+        )
 
 
 def _look_up(jobs: Sequence[Job], done: dict[Job, Function]) -> list[Job]:
@@ -268,6 +325,43 @@ def _look_up(jobs: Sequence[Job], done: dict[Job, Function]) -> list[Job]:
         if models is not None:
             done[job] = job._executable(models, origin)
     return [job for job in jobs if job not in done]
+
+
+def _planned(jobs: Sequence[Job]) -> dict[Job, Plan]:
+    """Plan those jobs that the steps engine can run, and store the plans.
+
+    Raises:
+        StepsError: One cannot be, and its engine is to be ``steps``.
+        CompilationError: The same, for a library of kernels that cannot be built.
+    """
+    from torch_max_backend.debug.dump import keep_plan
+    from torch_max_backend.engines.steps.planned import planned
+    from torch_max_backend.engines.steps.serialize import serialized
+    from torch_max_backend.engines.steps.table import kernels_of
+    from torch_max_backend.engines.steps.text import text_of
+
+    found: dict[Job, Plan] = {}
+    for job in jobs:
+        if job.engine == "max":
+            continue
+        try:
+            plan = planned(job.trace)
+            job.clock.lap("plan")
+            if environment.verbose():
+                say(text_of(plan))
+            kernels_of(plan)
+            job.clock.lap("kernels")
+        except (StepsError, CompilationError) as e:
+            if job.engine == "steps":
+                raise
+            log.info("MAX compiles a graph: %s", e)
+            continue
+        found[job] = plan
+        keep_plan(job, plan)
+        if job.caching:
+            store.put(job.entry, serialized(plan), job.parts, [job.entry])
+            job.clock.lap("store")
+    return found
 
 
 def _made(jobs: Sequence[Job]) -> list[Model]:
@@ -281,9 +375,9 @@ def _made(jobs: Sequence[Job]) -> list[Model]:
     )
     from torch_max_backend.compile.session import compile_place
     from torch_max_backend.compile.worker import compile_elsewhere
-    from torch_max_backend.debug.dump import folder as dump_folder
     from torch_max_backend.debug.dump import keep
 
+    forks.check_compile()
     background, clock = bool(jobs[0].options.background), jobs[0].clock
     traces = [job.trace for job in jobs]
     module, libraries = build_module(traces)
@@ -304,15 +398,18 @@ def _made(jobs: Sequence[Job]) -> list[Model]:
             return _made(jobs)
         raise
     clock.lap("compile")
-    into = dump_folder()
-    if into is not None:
-        keep(jobs, module, serialized(compiled) if here else artifact, into)
+    keep(jobs, module, lambda: serialized(compiled) if here else artifact)
     models = load_models(compiled) if here else load_serialized(artifact)
     clock.lap("load")
     if jobs[0].caching:
-        artifact = serialized(compiled) if here else artifact
-        for job in jobs:
-            store.put(job.entry, artifact, job.parts, [j.entry for j in jobs])
+        keys = [job.entry for job in jobs]
+        try:
+            artifact = serialized(compiled) if here else artifact
+        except CacheError as e:
+            store.not_stored(keys, e)
+        else:
+            for job in jobs:
+                store.put(job.entry, artifact, job.parts, keys)
         clock.lap("store")
     return models
 
@@ -328,6 +425,7 @@ def load_graph(
     static: Collection[int],
     given: store.Entry | None = None,
     replay: bool = False,
+    fuse: bool | None = None,
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
     artifact is ``given``.
@@ -335,7 +433,6 @@ def load_graph(
     Raises:
         CompilationError: MAX cannot read the artifact that is ``given``.
     """
-    forks.check()
     clock, place = profile.Clock(), _place(entry, given is None)
     with _disable_current_modes(), memo.alone(place):
         clock.restart()
@@ -348,7 +445,7 @@ def load_graph(
         if environment.profile():
             record = profile.start(clock, "loaded" if shared is None else "shared")
             profile.tell(record)
-        return executable(models, signature, constants, static, record, replay)
+        return executable(models, signature, constants, static, record, replay, fuse)
 
 
 def executable(
@@ -358,6 +455,7 @@ def executable(
     static: Collection[int],
     record: profile.Graph | None = None,
     replay: bool = False,
+    fuse: bool | None = None,
 ) -> Function:
     """The function that runs the first of some loaded models; equal graphs will find them all.
 
@@ -368,21 +466,32 @@ def executable(
         static: Positions of arguments whose memory rarely changes.
         record: Is told of each call; ``None`` where calls are not timed.
         replay: Capture and replay kernel launches, on a GPU.
+        fuse: The option of that name, for a plan.
     """
-    from torch_max_backend.runtime.executable import Executable
+    from torch_max_backend.engines.steps.planner.plan import Plan
+    from torch_max_backend.engines.steps.run import StepExecutable, time_steps
     from torch_max_backend.runtime.pairs import with_pairs
 
     model = next(iter(models.values()))
-    function = with_pairs(Executable(model, signature, constants, static, replay), signature)
+    if isinstance(model, Plan):
+        wanted = False if fuse is None and not environment.fuse() else fuse
+        run: Function = StepExecutable(model, signature, constants, static, wanted)
+    else:
+        from torch_max_backend.runtime.executable import Executable
+
+        run = Executable(model, signature, constants, static, replay)
+    function = with_pairs(run, signature)
     memo.keep(models, function)
-    return function if record is None else profile.timed(record, function)
+    if record is None:
+        return function
+    if isinstance(run, StepExecutable):
+        record.steps = time_steps(run)
+    return profile.timed(record, run, function)
 
 
 def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | None:
     """The model of a key, by its place: the one that is loaded, or that of the stored artifact and
     behind it the artifact's others."""
-    from torch_max_backend.compile.loading import load_serialized
-
     cached = given is None
     place = _place(entry, cached)
     model = memo.get(place)
@@ -392,7 +501,7 @@ def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | No
     if stored is None:
         return None
     try:
-        models = load_serialized(stored.artifact)
+        models = _loaded(stored.artifact)
     except CompilationError as e:
         if not cached:
             raise
@@ -403,7 +512,28 @@ def _load(entry: str, given: store.Entry | None = None) -> dict[str, Model] | No
     return {place: loaded.pop(place), **loaded}
 
 
+def _loaded(artifact: bytes) -> list[Any]:
+    """The plan or the models of an artifact.
+
+    Raises:
+        CompilationError: It cannot be read, or its kernels cannot be built.
+    """
+    from torch_max_backend.engines.steps.serialize import MAGIC
+
+    if artifact.startswith(MAGIC):
+        from torch_max_backend.engines.steps.serialize import deserialized
+        from torch_max_backend.engines.steps.table import kernels_of
+
+        plan = deserialized(artifact)
+        kernels_of(plan)
+        return [plan]
+    from torch_max_backend.compile.loading import load_serialized
+
+    forks.check_compile()
+    return load_serialized(artifact)
+
+
 def _place(entry: str, cached: bool) -> str:
     """Under which the memo keeps a model: with the folder of its artifact, if it has one, so that
     what is asked to be on disk is never answered by a model that is not."""
-    return f"{entry} {environment.cache_dir()}" if cached else entry
+    return f"{entry} {place('')}" if cached else entry

@@ -18,7 +18,7 @@ from torch_max_backend.log import say
 
 Function = Callable[[list[Any]], list[Any]]
 
-STAGES = ("trace", "analyse", "key", "build", "compile", "load", "store")
+STAGES = ("trace", "analyse", "key", "plan", "kernels", "build", "compile", "load", "store")
 _CALLS = ("calls", "total", "mean", "bind", "run", "rebuild")
 
 _graphs: list[Graph] = []
@@ -75,14 +75,16 @@ class Graph:
     Attributes:
         number: Its place in the order of the process, from 1.
         operators: How many it has; ``None`` if it came from AOTAutograd's cache.
-        origin: "compiled", "joined" (compiled in the module of the graph before it), "loaded" (from
-            the disk), "shared" (with an equal graph of the process) or "background".
+        origin: "planned" (for the steps engine), "compiled", "joined" (compiled in the module of
+            the graph before it), "loaded" (from the disk), "shared" (with an equal graph of the
+            process) or "background".
         clock: The stages of its compile.
         calls: How many calls the compiled model has answered, or failed to.
         eager: How many calls eager PyTorch has answered in the background's stead.
         bind: Seconds until MAX was called: binding the inputs.
         run: Seconds in MAX.
         rebuild: Seconds from there to the results.
+        steps: Tells what each kind of step took, if the graph runs as steps.
     """
 
     number: int
@@ -94,6 +96,7 @@ class Graph:
     bind: float = 0.0
     run: float = 0.0
     rebuild: float = 0.0
+    steps: Callable[[], str] | None = None
     lock: threading.Lock = field(default_factory=forks.lock, repr=False)
 
     @property
@@ -123,22 +126,23 @@ def tell(graph: Graph) -> None:
     say(f"torch_max_backend: graph {graph.number} {graph.origin}: {graph.clock}")
 
 
-def timed(graph: Graph, executable: Any) -> Function:
-    """An executable that prints how long each call took, and where.
+def timed(graph: Graph, executable: Any, function: Function | None = None) -> Function:
+    """A function that prints how long each call took, and where.
 
     Args:
         graph: Is told of each call.
-        executable: A ``torch_max_backend.runtime.executable.Executable``; it is changed.
+        executable: An ``Executable`` or ``StepExecutable``; it is changed.
+        function: What calls it; by default the executable itself.
     """
-    return _Timed(graph, executable)
+    return _Timed(graph, executable, function or executable)
 
 
 class _Timed:
     _boxed_call = True
 
-    def __init__(self, graph: Graph, executable: Any) -> None:
+    def __init__(self, graph: Graph, executable: Any, function: Function) -> None:
         self._graph = graph
-        self._executable = executable
+        self._function = function
         self._execute = executable._execute
         self._times = threading.local()
         executable._execute = self._run
@@ -154,7 +158,7 @@ class _Timed:
         times = self._times
         start = times.begin = times.end = time.perf_counter()
         try:
-            return self._executable(arguments)
+            return self._function(arguments)
         finally:
             end = time.perf_counter()
             graph = self._graph
@@ -226,6 +230,10 @@ def _say_table() -> None:
         "torch_max_backend: graphs of this process; stages in seconds; total, mean and its parts "
         "bind, run and rebuild in milliseconds\n" + table()
     )
+    for graph in graphs():
+        found = graph.steps() if graph.steps is not None else ""
+        if found:
+            say(f"torch_max_backend: steps of graph {graph.number}\n{found}")
 
 
 @forks.in_child

@@ -1,7 +1,9 @@
-"""``mode="max-autotune"``: each graph is compiled with every bank, and the fastest model is kept.
+"""``mode="max-autotune"``: each graph is made ready in several ways, and the fastest is kept.
 
-All candidates are one MAX module, so that a graph without products, convolutions or attention costs
-no more than otherwise, and any other costs the kernels of the other banks.
+Where steps run a graph, the candidates are a plan for each bank, which costs next to nothing, and
+what MAX compiles. Else each bank is compiled: all candidates are one MAX module, so that a graph
+without products, convolutions or attention costs no more than otherwise, and any other costs the
+kernels of the other banks.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Tuned:
     The arguments are those of ``pipeline.start``.
 
     Attributes:
-        jobs: The candidates by bank, the default first; once they are timed, the fastest alone.
+        jobs: The candidates by engine and bank, the default first; once they are timed, the fastest
+            alone.
     """
 
     def __init__(
@@ -46,17 +49,23 @@ class Tuned:
         from torch_max_backend.fallback import copied
 
         plain = replace(options, mode="default")
-        others = [b for b in banks() if options.bank is None or options.bank is True]
-        copies = [copied(module) for _ in others]
+        free = [b for b in banks() if options.bank is None or options.bank is True]
+        spare = copied(module)
         self._values = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
         first = start(module, static, plain, exact)
+        others = [replace(plain, bank=b) for b in free]
+        if first.engine != "max":
+            # Steps have no kernels of MAX's own.
+            others = [o for o in others if o.bank is not False]
+        if first.engine == "auto":
+            others.append(replace(plain, engine="max"))
         self.jobs: dict[str, Job] = {_name(first): first}
         entries = {first.entry}
-        for bank, graph in zip(others, copies, strict=True):
+        for other in others:
             try:
-                job = start(graph, static, replace(plain, bank=bank), exact)
+                job = start(copied(spare), static, other, exact)
             except MaxBackendError as e:
-                log.info("Bank %r is no candidate: %s", bank, e)
+                log.info("No candidate with %s: %s", other, e)
                 continue
             if job.entry not in entries:
                 entries.add(job.entry)
@@ -76,12 +85,14 @@ class Tuned:
         return self.chosen.graph(function)
 
     def in_background(self, eager: Function) -> Function:
-        """The function; ``eager`` serves until the fastest is known."""
+        """The function; a plan, or else ``eager``, serves until the fastest is known."""
         from torch_max_backend.cache import store
         from torch_max_backend.compile.background import Background
 
         if all(job.caching and store.has(job.entry) for job in self.jobs.values()):
             return self.functions()[0]
+        if self.chosen.engine != "max":
+            eager = self.chosen.in_background(eager)
         return Background(eager, lambda: self.functions()[0])
 
     def functions(self, *others: Tuned) -> list[Function]:
@@ -119,7 +130,8 @@ class Tuned:
 
 
 def _name(job: Job) -> str:
-    return (job.trace.signature.bank or "max").split()[0]
+    bank = (job.trace.signature.bank or "max").split()[0]
+    return bank if job.engine == "max" else f"steps {bank}"
 
 
 def banks() -> list[str | bool]:

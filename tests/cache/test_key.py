@@ -307,7 +307,7 @@ def test_a_lowering_typed_at_a_prompt_counts(hypot_key: Callable[..., str]) -> N
 
 
 PROGRAM = """
-from torch_max_backend.cache.key import function_digest
+from torch_max_backend.cache.lowerings import function_digest
 def make(table):
     def f(self, other):
         return self if other in {"a", "b", "c", "d"} else table

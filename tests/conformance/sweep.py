@@ -72,6 +72,7 @@ def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
 
     from tests.conformance.gradcheck import gradcheck
     from tests.conformance.samples import programs
+    from tests.conformance.steps import plan_program, plan_together
     from tests.conformance.together import Program, builds, compile_together
     from torch_max_backend import UnsupportedError
 
@@ -89,9 +90,12 @@ def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
             found.append((task, made[turn]))
         else:
             yield _result(task, f"{name}-{dtype}", "no samples", f"it has {len(made)}")
+    steps = given.engine == "steps"
     if given.build_only:
         for _, program in found:
-            builds(program)
+            plan_program(program) if steps else builds(program)
+    elif steps:
+        plan_together([program for _, program in found])
     else:
         compile_together([program for _, program in found])
     for task, program in found:
@@ -205,7 +209,7 @@ def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
         json.dump(tasks, file)
         file.flush()
         command = [sys.executable, "-m", "tests.conformance.sweep", "--tasks", file.name]
-        command += ["--samples", str(given.samples)]
+        command += ["--samples", str(given.samples), "--engine", given.engine]
         for flag in ("dynamic", "gradients", "build_only"):
             command += [f"--{flag.replace('_', '-')}"] * getattr(given, flag)
         done = subprocess.run(command, capture_output=True, text=True)
@@ -311,6 +315,7 @@ def main() -> None:
     parser.add_argument("--dynamic", action="store_true", help="trace with symbolic sizes")
     parser.add_argument("--gradients", action="store_true", help="of the arguments, by autograd")
     parser.add_argument("--build-only", action="store_true", help="compile and run nothing")
+    parser.add_argument("--engine", choices=("max", "steps"), default="max", help="who runs them")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start no batch that may end later")
     parser.add_argument("--out", type=Path, help="results as JSON, to go on with")

@@ -53,8 +53,7 @@ def test_the_graph_that_max_refuses_is_chosen(tmp_path: Path) -> None:
 
 
 @compile_group("repro")
-def test_a_compile_leaves_its_files(private_cache: Path, tmp_path: Path) -> None:
-    torch._dynamo.reset()
+def test_a_compile_leaves_its_files(private_cache: Path, tmp_path: Path, max_engine: None) -> None:
     net, x = _Net(), torch.randn(3, 6)
     with dump(tmp_path / "dumps") as folder:
         torch.compile(net, backend=max_backend)(x).backward()
@@ -70,3 +69,24 @@ def test_a_compile_leaves_its_files(private_cache: Path, tmp_path: Path) -> None
     assert "aten.sigmoid.default" in (place / "graph0.py").read_text()
     assert "mo.graph" in (place / "module.mlir").read_text()
     assert json.loads((place / "timing.json").read_text())[0]["compile"] > 0
+
+
+def test_a_plan_leaves_its_files(lent_libraries: Path, tmp_path: Path) -> None:
+    net, x = _Net(), torch.randn(3, 6)
+    with dump(tmp_path / "dumps") as folder:
+        torch.compile(net, backend=max_backend)(x).backward()
+    forward, backward = sorted(folder.iterdir(), key=_has_no_sigmoid)
+    for place in (forward, backward):
+        assert {p.name for p in place.iterdir()} == {
+            "artifact.plan", "graph0.json", "graph0.py", "steps.txt", "timing.json",
+        }  # fmt: skip
+        about = json.loads((place / "graph0.json").read_text())
+        stored = store.get(about["key"])
+        assert stored is not None
+        assert stored.artifact == (place / "artifact.plan").read_bytes()
+        assert json.loads((place / "timing.json").read_text())[0]["plan"] > 0
+    assert "sigmoid" in (forward / "steps.txt").read_text()
+
+
+def _has_no_sigmoid(place: Path) -> bool:
+    return "aten.sigmoid.default" not in (place / "graph0.py").read_text()

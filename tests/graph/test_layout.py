@@ -20,7 +20,7 @@ def layout(tensor: Tensor) -> Any:
 
 def restored(tensor: Tensor) -> Tensor:
     """The tensor by way of what the model would return and the runtime make of it."""
-    from torch_max_backend.runtime.executable import _Rebuild
+    from torch_max_backend.runtime.results import Rebuild
 
     found = layout(tensor)
     made = tensor
@@ -28,7 +28,7 @@ def restored(tensor: Tensor) -> Tensor:
         made = made.narrow(dim, 0, 1)
     if found.order is not None:
         made = made.permute(found.order)
-    rebuild = _Rebuild.of(found, [])
+    rebuild = Rebuild.of(found, [])
     made = made.contiguous()
     return made if rebuild is None else rebuild(made, ())
 

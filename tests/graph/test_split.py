@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import optimization_hint
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from tests.tracing import traced
+from torch_max_backend.compatibility import optimization_hint
 from torch_max_backend.graph.split import Split, split
 
 aten = torch.ops.aten

@@ -226,3 +226,17 @@ def test_a_view_beyond_its_argument_is_refused() -> None:
 
     with pytest.raises(UnsupportedOperatorError):
         trace_program(Program("beyond", lambda x: aten.as_strided(x[1:], [4], [1], 0), [X]))
+
+
+def test_a_result_that_is_an_expanded_view_with_gaps() -> None:
+    from torch_max_backend import max_backend
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + 1
+        return y[:, 2:4:3].expand(-1, 4, -1), y.sum()
+
+    x = torch.arange(40.0).reshape(5, 4, 2)
+    ours = torch.compile(function, backend=max_backend)(x)[0]
+    theirs = function(x)[0]
+    assert torch.equal(ours, theirs)
+    assert ours.stride() == theirs.stride()

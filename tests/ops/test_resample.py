@@ -12,6 +12,7 @@ import torch
 
 from tests.support.groups import compile_group
 from tests.support.images import IMAGES, ROWS, VOLUMES, random, spoiled
+from torch_max_backend.compatibility import LANCZOS
 
 if TYPE_CHECKING:
     from tests.conformance.together import Program
@@ -35,8 +36,9 @@ _FILTERED = {
     "upsample_trilinear3d": (VOLUMES, [7, 5, 3]),
     "_upsample_bilinear2d_aa": (IMAGES, [3, 20]),
     "_upsample_bicubic2d_aa": (IMAGES, [10, 4]),
-    "_upsample_lanczos2d_aa": (IMAGES, [3, 12]),
 }
+# Only where torch has it.
+_FILTERED |= {packet.__name__: (IMAGES, [3, 12]) for packet in LANCZOS}
 
 
 def _resizing() -> dict[str, Case]:

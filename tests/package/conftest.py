@@ -1,4 +1,4 @@
-"""Three packages, compiled as one module."""
+"""Three packages for each engine; those of MAX's are compiled as one module."""
 
 from __future__ import annotations
 
@@ -9,17 +9,28 @@ import pytest
 import torch
 
 from tests.package.models import CASES
+from tests.support.step_libraries import lent
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a package of each case; ``pairs`` was an ``ExportedProgram``."""
+    """A folder with a package of each case, as plans; ``pairs`` was an ``ExportedProgram``."""
+    return _exported(tmp_path_factory.mktemp("packages"), "steps")
+
+
+@pytest.fixture(scope="session")
+def packages_of_max(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, compiled by MAX."""
+    return _exported(tmp_path_factory.mktemp("packages_of_max"), "max")
+
+
+def _exported(root: Path, engine: str) -> Path:
     from torch_max_backend import export
     from torch_max_backend.package.exporting import Prepared
 
-    root = tmp_path_factory.mktemp("packages")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, lent(root / "cache"):
         patch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(root / "cache"))
+        patch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
         programs = {
             name: torch.export.export(c.module(), *c.call(c.size), dynamic_shapes=c.dynamic)
             for name, c in CASES.items()
@@ -33,7 +44,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 args, kwargs = case.call(case.size)
                 dynamic = case.dynamic
                 export(case.module(), args, kwargs, dynamic_shapes=dynamic, path=root / name)
-        shutil.rmtree(root / "cache")
+    shutil.rmtree(root / "cache")
     return root
 
 

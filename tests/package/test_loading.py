@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch
 
 from tests.package.models import CASES
 from tests.support.groups import compile_group
+from tests.support.step_libraries import lent
 from torch_max_backend import InputError, load
 
 pytestmark = compile_group("package", 6)
@@ -32,11 +34,15 @@ def _same(ours: Any, theirs: Any) -> None:
             assert a == b
 
 
+@pytest.mark.parametrize("made", ["packages", "packages_of_max"])
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [("tied", [4, 7, 64]), ("pairs", [8, 6, 200]), ("fours", [8, 4, 12])],
 )
-def test_results_are_those_of_eager(packages: Path, name: str, sizes: list[int]) -> None:
+def test_results_are_those_of_eager(
+    request: pytest.FixtureRequest, made: str, name: str, sizes: list[int]
+) -> None:
+    packages = request.getfixturevalue(made)
     module, loaded = CASES[name].module(), load(packages / name, verify=True)
     for size in sizes:
         args, kwargs = CASES[name].call(size)
@@ -57,38 +63,44 @@ def test_arguments_by_name(packages: Path) -> None:
 LOAD = """
 import json, sys, torch
 import torch_max_backend
-from max import engine
+from torch_max_backend.engines.steps import libraries
 from safetensors.torch import load_file
 
 def compiles(*args, **kwargs):
     raise AssertionError("it compiles")
 
-engine.InferenceSession.compile = compiles
+libraries.build = compiles
+if sys.argv[3] == "packages_of_max":
+    from max import engine
+    engine.InferenceSession.compile = compiles
 loaded = torch_max_backend.load(sys.argv[1])
 data = load_file(sys.argv[2])
 found = loaded(data["x"], {"sums": data["sums"]}, k=5)
-heavy = ("torch._dynamo", "torch._inductor", "sympy", "torch_max_backend.convert", "tests")
+heavy = ("torch._dynamo", "torch._inductor", "sympy", "torch_max_backend.convert", "tests", "max")
 print(json.dumps([m for m in heavy if m in sys.modules]))
 torch.testing.assert_close(found["y"], data["y"])
 """
 
 
-def test_a_new_process_needs_no_compiler_no_cache_and_no_dynamo(
-    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("made", ["packages", "packages_of_max"])
+def test_a_new_process_needs_no_compiler_no_artifact_and_no_dynamo(
+    request: pytest.FixtureRequest, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from safetensors.torch import save_file
 
-    cache = tmp_path / "cache"
+    packages, cache = request.getfixturevalue(made), tmp_path / "cache"
     monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(cache))
     (x, sums), kwargs = CASES["tied"].call(9)
     given = {"x": x, **{k: v.clone() for k, v in sums.items()}}
     y = CASES["tied"].module()(x, sums, **kwargs)["y"].detach()
     save_file({**given, "y": y}, tmp_path / "data")
-    command = [sys.executable, "-c", LOAD, packages / "tied", tmp_path / "data"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    command = [sys.executable, "-c", LOAD, packages / "tied", tmp_path / "data", made]
+    with lent(cache):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
-    assert not cache.exists()
+    # A plan runs without MAX.
+    assert json.loads(done.stdout) == (["max"] if made == "packages_of_max" else [])
+    assert {p.name for p in cache.iterdir()} == {"steps"}
 
 
 def test_tied_weights_are_kept_once(packages: Path) -> None:

@@ -1,4 +1,4 @@
-"""The cache that the tests share, filled by two processes at once."""
+"""The cache that the tests of MAX's engine share, filled by two processes at once."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Warm:
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "TORCH_MAX_BACKEND_CACHE_DIR": str(ours),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
+        "TORCH_MAX_BACKEND_ENGINE": "max",
     }
     processes = [start(COMPILE, environment) for _ in range(2)]
     for process in processes:
@@ -70,7 +71,11 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Warm:
 @pytest.fixture
 def loaded(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process loads ``Net`` from the shared cache, and compiles nothing."""
-    for name in ("TORCH_MAX_BACKEND_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+    for name in (
+        "TORCH_MAX_BACKEND_CACHE_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TORCH_MAX_BACKEND_ENGINE",
+    ):
         monkeypatch.setenv(name, warm.environment[name])
 
     def refuse(jobs: object) -> None:

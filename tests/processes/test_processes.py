@@ -127,6 +127,7 @@ def test_control_c_ends_a_process_that_compiles(tmp_path: Path) -> None:
         **os.environ,
         "TMPDIR": str(tmp_path),
         "TORCH_MAX_BACKEND_CACHE": "0",
+        "TORCH_MAX_BACKEND_ENGINE": "max",
         # Where MAX has compiled it before, it is done before the signal arrives.
         "MODULAR_CACHE_DIR": str(tmp_path / "max"),
     }

@@ -142,9 +142,9 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def precompiled() -> Precompiled:
-    return Precompiled(CASES)
+@pytest.fixture(scope="module", params=["steps", "max"])
+def precompiled(request: pytest.FixtureRequest) -> Precompiled:
+    return Precompiled(CASES, engine=request.param)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One MAX module for the graphs of all scripts of this folder that will run."""
+"""The plans of the graphs of all scripts of this folder that will run."""
 
 from __future__ import annotations
 

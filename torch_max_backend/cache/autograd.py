@@ -18,7 +18,7 @@ from torch._inductor.output_code import OutputCode
 
 from torch_max_backend.cache import autograd_key, store
 from torch_max_backend.cache.fit import environment_components, misfits, runtime_digest
-from torch_max_backend.cache.key import function_digest
+from torch_max_backend.cache.lowerings import is_ours, lowering_digest
 from torch_max_backend.convert.registry import registry
 from torch_max_backend.errors import CacheError
 from torch_max_backend.graph.signature import Signature
@@ -71,7 +71,7 @@ class MaxOutputCode(OutputCode):
             self.carried.check(kept.key)
             stored = store.Entry(self.carried.artifact, self.carried.graphs)
         function = load_graph(
-            kept.key, kept.signature, kept.constants, kept.static, stored, kept.replay
+            kept.key, kept.signature, kept.constants, kept.static, stored, kept.replay, kept.fuse
         )
         if function is None:
             raise FXGraphCacheMiss(f"artifact {kept.key} is gone")
@@ -146,10 +146,10 @@ def tag(options: Options) -> str:
     parts = [f"{k}={v}" for k, v in sorted(environment_components().items())]
     parts.append(f"options={options}")
     parts.append(f"runtime={runtime_digest()}")
-    for op in sorted(registry, key=str):
-        function: Callable[..., Any] = registry[op].function
-        if not (function.__module__ or "").startswith("torch_max_backend."):
-            parts.append(f"{op}={function_digest(function)}")
+    # Without sources that a function of the arguments tells: see ``CompiledGraph.reusable``. And
+    # without this package's lowerings, which need not be registered yet.
+    own = [op for op, lowering in registry.items() if not is_ours(lowering)]
+    parts += [f"{op}={lowering_digest(registry[op])}" for op in sorted(own, key=str)]
     return autograd_key.MARK + hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -173,6 +173,7 @@ def autograd_cache(enabled: bool, options: Options) -> Iterator[None]:
 
 
 def leave_out() -> None:
-    """Called in the body of ``autograd_cache`` for a graph with a backward: its entry would have
-    to hold the backward, which is compiled only when it is first needed."""
+    """Called in the body of ``autograd_cache`` for a graph whose key does not contain all that
+    decides what it is, or with a backward that is compiled only when it is first needed: the entry
+    would have to hold it."""
     torch._functorch.config.bundled_autograd_cache = False

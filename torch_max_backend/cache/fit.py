@@ -17,7 +17,7 @@ from torch_max_backend.compile.kernels import kernel_digest
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The stages whose code decides what an artifact is.
-_DECIDING = ("graph", "convert", "ops", "compile", "bank")
+_DECIDING = ("graph", "convert", "ops", "compile", "bank", "engines")
 _OTHER = {
     "kernels": "other Mojo kernels",
     "package": "another version of torch_max_backend",
@@ -106,6 +106,15 @@ def digest(text: str) -> str:
 
 def _target() -> str:
     """The machine that artifacts are compiled for: CPU with its features, accelerators."""
+    parts = [processor()]
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        parts += [str(torch.cuda.get_device_properties(i)) for i in range(count)]
+    return "\n".join(parts)
+
+
+def processor() -> str:
+    """The system and the CPU with its features, as far as native code depends on them."""
     parts = [platform.system(), platform.machine()]
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -116,7 +125,4 @@ def _target() -> str:
                 break
     except OSError:
         parts.append(platform.processor())
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        parts += [str(torch.cuda.get_device_properties(i)) for i in range(count)]
     return "\n".join(parts)

@@ -6,12 +6,7 @@ Computed from the FX graph, so that a warm start builds no MAX graph.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import inspect
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -19,13 +14,12 @@ from torch.fx import Node
 
 from torch_max_backend.cache.fit import cache_key as cache_key
 from torch_max_backend.cache.fit import digest, environment_components
-from torch_max_backend.compile.kernels import source_digest
+from torch_max_backend.cache.lowerings import lowering_digest, sources_vary
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.convert.support import fake_arguments
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import Trace
 from torch_max_backend.graph.text import text_of
-
-_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def components(trace: Trace) -> dict[str, str]:
@@ -40,50 +34,23 @@ def components(trace: Trace) -> dict[str, str]:
 
 
 def lowerings_digest(trace: Trace) -> str:
-    """Digest of the lowerings from outside this package that the graph uses."""
+    """Digest of the lowerings that the graph uses."""
+    used: dict[OpOverload, list[Node]] = {}
+    for node in every_node(trace.module):
+        if isinstance(node.target, OpOverload) and node.target in registry:
+            used.setdefault(node.target, []).append(node)
     parts = []
-    targets = {n.target for n in every_node(trace.module) if isinstance(n.target, OpOverload)}
-    for op in sorted(targets & registry.keys(), key=str):
-        lowering = registry[op]
-        file = inspect.getsourcefile(lowering.function)
-        if file is None or not Path(file).resolve().is_relative_to(_PACKAGE):
-            parts.append(f"{op} {lowering.native16} {function_digest(lowering.function)}")
-        if isinstance(lowering.kernels, Path):
-            parts += [source_digest(lowering.kernels), function_digest(lowering.function)]
+    for op in sorted(used, key=str):
+        calls = map(fake_arguments, used[op])
+        parts.append(f"{op} {lowering_digest(registry[op], calls)}")
     return digest("\n".join(parts))
 
 
-def function_digest(function: Callable[..., Any]) -> str:
-    """Digest of a function's module source, byte code, defaults and closure."""
-    digest = hashlib.sha256()
-    file = inspect.getsourcefile(function)
-    if file is not None and Path(file).is_file():
-        digest.update(Path(file).read_bytes())
-    _add(digest, function, set())
-    return digest.hexdigest()
-
-
-def _add(digest: Any, value: Any, seen: set[int]) -> None:
-    """Feed a function or a value that it holds, in a form that is the same in each process."""
-    if inspect.isfunction(value):
-        if id(value) in seen:
-            return
-        seen.add(id(value))
-        held = inspect.getclosurevars(value).nonlocals
-        for part in (value.__qualname__, value.__code__, value.__defaults__):
-            _add(digest, part, seen)
-        for named in (value.__kwdefaults__ or {}, held):
-            _add(digest, tuple(sorted(named.items())), seen)
-    elif inspect.iscode(value):
-        _add(digest, (value.co_code, value.co_names, value.co_varnames, value.co_consts), seen)
-    elif isinstance(value, (tuple, list)):
-        digest.update(f"{type(value).__name__} {len(value)}:".encode())
-        for item in value:
-            _add(digest, item, seen)
-    elif isinstance(value, frozenset):
-        _add(digest, sorted(map(repr, value)), seen)  # iterates differently in each process
-    else:
-        digest.update(f"{value!r};".encode())
+def sources_vary_in(trace: Trace) -> bool:
+    """Whether a user's function of the arguments tells the Mojo sources of a node."""
+    nodes = every_node(trace.module)
+    used = {n.target for n in nodes if isinstance(n.target, OpOverload)} & registry.keys()
+    return any(sources_vary(registry[op]) for op in used)
 
 
 def graph_text(trace: Trace) -> str:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from torch_max_backend import environment
 from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
-from torch_max_backend.private_dir import made_private, private_dir
+from torch_max_backend.private_dir import made_private, place, private_dir, warn_once
 
 FORMAT = 2
 SUFFIX = ".max"
@@ -63,13 +63,11 @@ def usable_folder() -> Path:
             "The cache is off: TORCH_MAX_BACKEND_CACHE says so.",
             "Unset it, or set it to 1.",
         )
-    what = "The cache directory"
     try:
-        what = f"The cache directory {environment.cache_dir() / 'artifacts'}"
         return made_private("artifacts")
     except (OSError, RuntimeError) as e:  # RuntimeError: there is no home directory
         raise CacheError(
-            f"{what} cannot be used: {e}",
+            f"The cache directory {place('artifacts')} cannot be used: {e}",
             "Set TORCH_MAX_BACKEND_CACHE_DIR to a directory that you own and can write to.",
         ) from e
 
@@ -125,7 +123,10 @@ def components(key: str) -> dict[str, str] | None:
 def has(key: str) -> bool:
     """Whether something is stored under a key; nothing of it is checked."""
     path = _path(key)
-    return path is not None and path.exists()
+    try:
+        return path is not None and path.exists()
+    except OSError:
+        return False
 
 
 def why_missing(components: Mapping[str, str]) -> str:
@@ -135,7 +136,7 @@ def why_missing(components: Mapping[str, str]) -> str:
     if folder is None:
         return "the cache directory cannot be used"
     best: list[str] | None = None
-    for path in folder.glob(f"*{SUFFIX}"):
+    for path in entries(folder):
         try:
             with open(path, "rb") as file:
                 known = json.loads(file.readline(1 << 20))["components"]
@@ -149,10 +150,18 @@ def why_missing(components: Mapping[str, str]) -> str:
     return f"its artifact is of another {' and '.join(best)}" if best else "it is gone"
 
 
+def entries(folder: Path) -> list[Path]:
+    """The files of the entries in a folder; none if it is gone or cannot be read."""
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
+    except OSError:
+        return []
+
+
 def put(
     key: str, artifact: bytes, components: Mapping[str, str], graphs: Sequence[str] = ()
 ) -> None:
-    """Store an artifact; a directory that cannot take it is logged and otherwise ignored.
+    """Store an artifact; a directory that cannot take it is logged once and otherwise ignored.
 
     Args:
         key: Of one graph of the artifact.
@@ -173,12 +182,19 @@ def put(
     }
     try:
         write(path, [json.dumps(header).encode() + b"\n", artifact])
-        prune(path.parent)
     except OSError as e:
-        log.warning("The artifact could not be cached in %s: %s", path.parent, e)
-        _tell(key, "failed")
+        not_stored([key], e)
     else:
         _tell(key, "stored")
+        with contextlib.suppress(OSError):
+            prune(path.parent)
+
+
+def not_stored(keys: Iterable[str], error: Exception) -> None:
+    """Tell that the artifact of some graphs could not be written."""
+    for key in keys:
+        warn_once(place("artifacts"), "Artifacts could not be cached in %s: %s", error)
+        _tell(key, "failed")
 
 
 def write(path: Path, parts: Iterable[bytes]) -> None:
@@ -196,7 +212,8 @@ def write(path: Path, parts: Iterable[bytes]) -> None:
             os.fsync(file.fileno())
         os.replace(partial, path)
     except BaseException:
-        os.unlink(partial)
+        with contextlib.suppress(OSError):  # its folder may be gone
+            os.unlink(partial)
         raise
 
 
@@ -207,12 +224,12 @@ def discard(key: str) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as e:
-            log.warning("The cached artifact %s could not be removed: %s", path, e)
+            warn_once(path.parent, "Artifacts in %s could not be removed: %s", e)
 
 
 def prune(folder: Path) -> None:
     """Remove the least recently used entries beyond the bound, and what killed writers left."""
-    entries = []
+    known = []
     stale = time.time_ns() - _STALE_NS
     for path in folder.iterdir():
         try:
@@ -220,11 +237,11 @@ def prune(folder: Path) -> None:
         except FileNotFoundError:
             continue  # another process was faster
         if path.suffix == SUFFIX:
-            entries.append((state.st_mtime_ns, state.st_size, path))
+            known.append((state.st_mtime_ns, state.st_size, path))
         elif path.suffix == _PARTIAL and state.st_mtime_ns < stale:
             path.unlink(missing_ok=True)
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
+    total = sum(size for _, size, _ in known)
+    for _, size, path in sorted(known):
         if total <= MAX_BYTES:
             break
         path.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 from torch_max_backend.cache import store
 from torch_max_backend.cache.fit import misfits
 from torch_max_backend.cache.key import cache_key
+from torch_max_backend.engines.steps import library_files
+from torch_max_backend.errors import CacheError
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def entries(*, check: bool = False) -> list[Stored]:
     Raises:
         CacheError: The cache is off, or its folder cannot be used.
     """
-    found = [_stored(path, check) for path in store.usable_folder().glob(f"*{store.SUFFIX}")]
+    found = [_stored(path, check) for path in store.entries(store.usable_folder())]
     return sorted((e for e in found if e is not None), key=lambda e: -e.used)
 
 
@@ -81,12 +82,11 @@ def verify() -> Iterator[Stored]:
     """Check every entry, and remove and return the bad ones.
 
     Raises:
-        CacheError: The cache is off, or its folder cannot be used.
+        CacheError: The cache is off, or its folder cannot be used, or an entry not be removed.
     """
     for entry in entries(check=True):
         if entry.problem:
-            with contextlib.suppress(FileNotFoundError):
-                entry.path.unlink()
+            _remove(entry.path)
             yield entry
 
 
@@ -98,30 +98,96 @@ def prune(most: int = store.MAX_BYTES, *, misfits: bool = False) -> list[Stored]
         misfits: Remove entries first that are for other machines or versions.
 
     Raises:
-        CacheError: The cache is off, or its folder cannot be used.
+        CacheError: The cache is off, or its folder cannot be used, or an entry not be removed.
     """
     total, removed = 0, []
     for entry in entries():
         if (misfits and entry.misfit) or total + entry.size > most:
-            with contextlib.suppress(FileNotFoundError):
-                entry.path.unlink()
+            _remove(entry.path)
             removed.append(entry)
         else:
             total += entry.size
     return removed
 
 
-def clear() -> tuple[int, int]:
-    """Remove everything: artifacts and precompiled kernels. Returns how many files and bytes.
+@dataclass(frozen=True)
+class Library:
+    """A library of kernels for the steps engine.
+
+    Attributes:
+        path: The file that describes it.
+        family: The name of its kernels' source file.
+        size: Bytes.
+        used: When it was last used, seconds since the epoch.
+        kernels: How many kernels it holds.
+        problem: What is wrong with it, "" if nothing is.
+    """
+
+    path: Path
+    family: str
+    size: int
+    used: float
+    kernels: int
+    problem: str
+
+
+def libraries() -> list[Library]:
+    """The libraries of the steps engine with what is wrong with them; checksums are compared.
 
     Raises:
         CacheError: The cache is off, or its folder cannot be used.
     """
+    store.usable_folder()
+    try:
+        found = library_files.listed()
+    except OSError as e:
+        raise CacheError(f"The libraries of kernels cannot be listed: {e}") from e
+    return [
+        Library(path, path.name.partition("-")[0], 0, 0.0, 0, problem)
+        if m is None
+        else Library(path, m.family, m.size, m.used, len(m.symbols), problem)
+        for path, m, problem in found
+    ]
+
+
+def verify_libraries() -> Iterator[Library]:
+    """Check every library of the steps engine, and remove and return the bad ones.
+
+    Raises:
+        CacheError: The cache is off, or its folder cannot be used.
+    """
+    for library in libraries():
+        if library.problem:
+            library_files.remove(library.path)
+            yield library
+
+
+def clear() -> tuple[int, int]:
+    """Remove everything: artifacts, precompiled kernels and libraries of kernels.
+
+    Returns:
+        How many files and bytes.
+
+    Raises:
+        CacheError: The cache is off, or its folder cannot be used, or a file not be removed.
+    """
     count = size = 0
-    for folder in (store.usable_folder(), store.usable_folder().parent / "kernels"):
-        for path in folder.iterdir() if folder.is_dir() else ():
+    artifacts = store.usable_folder()
+    for folder in (artifacts, *(artifacts.parent / n for n in ("kernels", library_files.FOLDER))):
+        try:
+            found = list(folder.iterdir()) if folder.is_dir() else []
+        except OSError as e:
+            raise CacheError(f"{folder} cannot be read: {e}") from e
+        for path in found:
             if path.is_file() and not path.is_symlink():
                 size += path.stat().st_size
                 count += 1
-                path.unlink(missing_ok=True)
+                _remove(path)
     return count, size
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as e:
+        raise CacheError(f"{path} could not be removed: {e}") from e

@@ -16,13 +16,14 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from torch_max_backend import environment
 from torch_max_backend.errors import CompilationError
-from torch_max_backend.private_dir import private_dir
-from torch_max_backend.temporary import folder_until_exit, temporary_folder
+from torch_max_backend.private_dir import check_room, written_in
+from torch_max_backend.temporary import temporary_folder
 
 BASE = "base"
 
+# Of the files that the Mojo compiler reads.
+_SUFFIXES = (".mojo", ".🔥")
 _IMPORT = re.compile(r"^from \.(\w+) import", re.MULTILINE)
 
 
@@ -69,14 +70,21 @@ def source_digest(source: Path) -> str:
         CompilationError: They cannot be read.
     """
     digest = hashlib.sha256(version("mojo-compiler").encode())
-    files = sorted(source.rglob("*.mojo")) if source.is_dir() else [source]
     try:
-        for path in files:
+        for path in _files(source):
             name = path.relative_to(source.parent)
             digest.update(str(name).encode() + b"\0" + path.read_bytes() + b"\0")
     except OSError as e:
         raise CompilationError(f"The Mojo sources {source} cannot be read: {e}") from e
     return digest.hexdigest()
+
+
+def _files(source: Path) -> list[Path]:
+    """The Mojo files of sources; what a link in a package leads to is compiled with it."""
+    if not source.is_dir():
+        return [source]
+    walk = os.walk(source, followlinks=True)
+    return sorted(Path(at, n) for at, _, names in walk for n in names if n.endswith(_SUFFIXES))
 
 
 def _file_name(library: str | Path) -> str:
@@ -97,14 +105,23 @@ def kernel_library_path(library: str | Path = BASE) -> Path:
 
     Raises:
         CompilationError: There is no such family, or the Mojo compiler refused the sources.
+        CacheError: The library can be written nowhere.
     """
-    return _precompiled(library, _file_name(library))
+    name = _file_name(library)
+    path = _precompiled(library, name)
+    if not path.is_file():  # someone has cleared the cache since
+        _precompiled.cache_clear()
+        path = _precompiled(library, name)
+    return path
 
 
 @cache
 def _precompiled(library: str | Path, name: str) -> Path:
-    folder = private_dir("kernels") if environment.cache_enabled() else None
-    folder = folder or folder_until_exit()
+    return written_in("kernels", lambda folder: _precompiled_in(folder, library, name))
+
+
+def _precompiled_in(folder: Path, library: str | Path, name: str) -> Path:
+    """The library of this name in a folder; raises ``OSError`` if it cannot be written there."""
     target = folder / name
     if target.is_file():
         return target
@@ -112,26 +129,39 @@ def _precompiled(library: str | Path, name: str) -> Path:
     with temporary_folder(".partial-", folder) as partial:
         sources = partial / "sources"
         _copy(library, sources) if isinstance(library, Path) else _gather(library, sources)
-        _precompile(sources, partial / target.name)
-        os.replace(partial / target.name, target)
+        try:
+            _precompile(sources, partial / name)
+        except CompilationError:
+            check_room(folder)
+            raise
+        os.replace(partial / name, target)
     return target
+
+
+def family_sources(family: str) -> dict[str, str]:
+    """The texts of a family's file and of what that imports, by name without ".mojo".
+
+    Raises:
+        CompilationError: There is no such family.
+    """
+    waiting, found = [family], {}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = (kernel_sources() / f"{name}.mojo").read_text()
+        except OSError as e:
+            raise CompilationError(f"There is no family of Mojo kernels {name!r}: {e}") from e
+        waiting += _IMPORT.findall(found[name])
+    return found
 
 
 def _gather(library: str, folder: Path) -> None:
     """Make ``folder`` the Mojo package of a library: its family and what that imports."""
     folder.mkdir()
-    waiting, done = ["__init__" if library == BASE else library], set()
-    while waiting:
-        name = waiting.pop()
-        if name in done:
-            continue
-        done.add(name)
-        try:
-            text = (kernel_sources() / f"{name}.mojo").read_text()
-        except OSError as e:
-            raise CompilationError(f"There is no family of Mojo kernels {name!r}: {e}") from e
+    for name, text in family_sources("__init__" if library == BASE else library).items():
         (folder / f"{name}.mojo").write_text(text)
-        waiting += _IMPORT.findall(text)
     if library != BASE:
         (folder / "__init__.mojo").write_text(f"from .{library} import *\n")
 

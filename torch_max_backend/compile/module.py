@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import tempfile
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -18,9 +16,10 @@ from torch_max_backend.compile.session import build_lock, compile_slot, session
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.registry import Library, registry
 from torch_max_backend.convert.support import fake_arguments
-from torch_max_backend.errors import CompilationError
+from torch_max_backend.errors import CacheError, CompilationError
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.signature import Trace
+from torch_max_backend.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from max.engine import CompiledModel
@@ -54,7 +53,8 @@ def needed_kernels(trace: Trace) -> set[Library]:
 def kernel_libraries(traces: Sequence[Trace]) -> list[Path]:
     """The kernel libraries that compiling these graphs needs."""
     needed = set().union(*map(needed_kernels, traces))
-    return [kernel_library_path(library) for library in sorted(needed, key=str)]
+    # Equal sources in two places are one library, which MAX refuses to load twice.
+    return list(dict.fromkeys(map(kernel_library_path, sorted(needed, key=str))))
 
 
 def build_module(traces: Sequence[Trace]) -> tuple[Module, list[Path]]:
@@ -137,14 +137,18 @@ def _return_memory() -> None:
 
 
 def serialized(compiled: CompiledModel) -> bytes:
-    """The artifact (MEF) of a compiled module."""
-    handle, path = tempfile.mkstemp(suffix=".mef")
-    os.close(handle)
+    """The artifact (MEF) of a compiled module.
+
+    Raises:
+        CacheError: MAX writes it to a file, and there can be no temporary one.
+    """
     try:
-        compiled.export_mef(path)
-        return Path(path).read_bytes()
-    finally:
-        os.unlink(path)
+        with temporary_folder() as folder:
+            path = folder / "artifact.mef"
+            compiled.export_mef(path)
+            return path.read_bytes()
+    except Exception as e:  # MAX's own if the disk is full
+        raise CacheError(f"A compiled module could not be written to a file: {e}") from e
 
 
 def _deepest(error: BaseException) -> str:

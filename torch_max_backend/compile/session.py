@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,8 +132,8 @@ def _acquire(names: Callable[[], Iterable[str]]) -> int | None:
     """Lock the first file that is free among those of these names, or wait for one."""
     if fcntl is None:
         return None
-    folder = Path(tempfile.gettempdir()) / f"torch_max_backend-{os.getuid()}"
     try:
+        folder = Path(tempfile.gettempdir()) / f"torch_max_backend-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
             return None
@@ -146,8 +146,11 @@ def _acquire(names: Callable[[], Iterable[str]]) -> int | None:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     _held.add(handle)
                     return handle
-                except OSError:
+                except BlockingIOError:
                     os.close(handle)
+                except OSError:  # a file system without locks
+                    os.close(handle)
+                    return None
             time.sleep(delay)
             delay = min(0.1, delay * 1.5)
     except OSError:
@@ -158,7 +161,8 @@ def _release(held: int | None) -> None:
     if held is not None:
         _held.discard(held)
         # To close it is not enough: a forked child may have it open.
-        fcntl.flock(held, fcntl.LOCK_UN)
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_UN)
         os.close(held)
 
 

@@ -61,8 +61,21 @@ def compile_elsewhere(
         background: The worker yields the processor to whatever else wants it.
 
     Raises:
-        CompilationError: MAX's compiler refused it, or the worker died.
+        CompilationError: MAX's compiler refused it, or the worker died, or there is no room for
+            temporary files.
     """
+    try:
+        return _compiled(module, libraries, what, operators, background)
+    except OSError as e:
+        raise CompilationError(
+            f"{what} could not be compiled in a process of its own: {e}",
+            "Make room for temporary files, or set TMPDIR to a folder on another disk.",
+        ) from e
+
+
+def _compiled(
+    module: Module, libraries: Sequence[Path], what: str, operators: int | None, background: bool
+) -> bytes:
     with temporary_folder() as folder:
         source, target = folder / "module.mlirbc", folder / "artifact.mef"
         source.write_bytes(module.mlir_module.bytecode)

@@ -68,11 +68,27 @@ class NodeContext:
 
 
 _current: ContextVar[NodeContext] = ContextVar("torch_max_backend_node")
+_node: ContextVar[Node | None] = ContextVar("torch_max_backend_origin", default=None)
 
 
 def current_node() -> NodeContext:
     """The context of the node that is being converted."""
     return _current.get()
+
+
+def converting_node() -> Node | None:
+    """The FX node that is being converted, or ``None`` between nodes."""
+    return _node.get()
+
+
+@contextmanager
+def at(node: Node) -> Iterator[None]:
+    """In the body, what is built is of this FX node."""
+    token = _node.set(node)
+    try:
+        yield
+    finally:
+        _node.reset(token)
 
 
 def expected(index: int = 0) -> TensorSpec:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from beartype.roar import BeartypeCallHintViolation
 from max.dtype import DType
 from max.graph import (
     BufferType,
@@ -28,6 +27,7 @@ from torch_max_backend.convert.context import (
     NodeContext,
     RandomStream,
     TensorSpec,
+    at,
     converting,
 )
 from torch_max_backend.convert.control_flow import converted
@@ -38,6 +38,7 @@ from torch_max_backend.convert.guarded import GuardedGraph
 from torch_max_backend.convert.registry import Lowering, argument_name, bind, registry
 from torch_max_backend.convert.seed import drawing_device, is_random
 from torch_max_backend.convert.support import is_skipped
+from torch_max_backend.convert.type_checks import VIOLATIONS
 from torch_max_backend.convert.written import WrittenArguments
 from torch_max_backend.errors import ConversionError, MaxBackendError
 from torch_max_backend.graph.arguments import scalar_dtype, wants_size
@@ -59,6 +60,7 @@ def build_graph(
     name: str,
     kernel_library: KernelLibrary | None = None,
     module: Module | None = None,
+    graph_type: type[GuardedGraph] = GuardedGraph,
 ) -> Graph:
     """Build the MAX graph of a trace, inside ``module`` if one is given.
 
@@ -68,9 +70,7 @@ def build_graph(
     """
     builder = _Builder(trace)
     types = builder.input_types()
-    with GuardedGraph(
-        name, input_types=types, module=module, kernel_library=kernel_library
-    ) as graph:
+    with graph_type(name, input_types=types, module=module, kernel_library=kernel_library) as graph:
         builder.bind_inputs(graph)
         builder.convert_nodes(graph)
         graph.output(*builder.outputs())
@@ -219,7 +219,8 @@ class _Builder:
             return
         try:
             branches = node.target in CONTROL_FLOW
-            self.values[node] = self._controlled(node) if branches else self._convert(node)
+            with at(node):
+                self.values[node] = self._controlled(node) if branches else self._convert(node)
         except MaxBackendError as e:
             if isinstance(e, ConversionError) and "  at " in str(e):
                 raise
@@ -232,7 +233,7 @@ class _Builder:
                 f"  in {describe_call(node)}",
                 where(node),
                 "  The type hints of the lowering refused a value; fix the hint or the caller."
-                if isinstance(e, BeartypeCallHintViolation)
+                if isinstance(e, VIOLATIONS)
                 else None,
             )
             failed.refused = ((node, f"its lowering failed: {e}"),)

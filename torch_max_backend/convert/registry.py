@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from beartype import BeartypeConf, beartype
 from torch._ops import OpOverload, OpOverloadPacket
 
 from torch_max_backend import environment
+from torch_max_backend.convert.type_checks import checked
 from torch_max_backend.errors import RegistrationError
 from torch_max_backend.graph.mutating import counterpart, misfit
 
@@ -74,7 +74,7 @@ class Lowering:
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the lowering, checking its type hints unless the environment says otherwise."""
-        function = _checked(self.function) if environment.beartype_enabled() else self.function
+        function = checked(self.function) if environment.beartype_enabled() else self.function
         return function(**{k: v for k, v in arguments.items() if k in self.parameters})
 
     def refusal(self, arguments: Mapping[str, Any]) -> Refusal | None:
@@ -242,17 +242,6 @@ def _fit(op: OpOverload, function: Callable[..., Any]) -> frozenset[str]:
             f"The lowering {function.__qualname__} of {op} {misfit}.", f"Schema: {op._schema}"
         )
     return frozenset(inspect.signature(function).parameters)
-
-
-_beartyped: dict[Callable[..., Any], Callable[..., Any]] = {}
-
-
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    checked = _beartyped.get(function)
-    if checked is None:
-        checked = beartype(conf=BeartypeConf(is_color=False))(function)
-        _beartyped[function] = checked
-    return checked
 
 
 def bind(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,17 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch_max_backend import environment
+from torch_max_backend.errors import CacheError
+from torch_max_backend.private_dir import warn_once
 
 if TYPE_CHECKING:
+    from torch_max_backend.engines.steps.planner.plan import Plan
     from torch_max_backend.pipeline import Job
 
 _folders: list[Path] = []
@@ -25,8 +28,10 @@ def dump(folder: str | os.PathLike[str]) -> Iterator[Path]:
     ``TORCH_MAX_BACKEND_DUMP`` names).
 
     It holds, for each graph, ``graphK.py`` (the ATen graph), ``graphK.json`` (its signature, key
-    and what the key is made of); ``module.mlir`` (the MAX module), ``timing.json`` (seconds of each
-    stage), ``artifact.mef`` (the compiled module, native code).
+    and what the key is made of); ``timing.json`` (seconds of each stage); and what runs the graphs.
+    Of a plan that is ``steps.txt`` (the plan as text) and ``artifact.plan`` (the same as data); of
+    what MAX compiled ``module.mlir`` (the MAX module) and ``artifact.mef`` (the compiled module,
+    native code).
 
     Args:
         folder: Made if need be.
@@ -45,8 +50,37 @@ def folder() -> Path | None:
     return _folders[-1] if _folders else environment.dump_dir()
 
 
-def keep(jobs: Sequence[Job], module: Any, artifact: bytes, into: Path) -> Path:
-    """Write what is known of a compile into a new folder; returns it."""
+def keep(jobs: Sequence[Job], module: Any, artifact: Callable[[], bytes]) -> None:
+    """Write what is known of a compile into a new folder where ``folder`` says; a folder that
+    cannot be written to is logged once.
+
+    Args:
+        jobs: The graphs that were compiled.
+        module: Their MAX module.
+        artifact: Returns the compiled module.
+    """
+    _keep(jobs, lambda: {"module.mlir": str(module.mlir_module), "artifact.mef": artifact()})
+
+
+def keep_plan(job: Job, plan: Plan) -> None:
+    """The same, of a graph that was planned for the steps engine."""
+    from torch_max_backend.engines.steps.serialize import serialized
+    from torch_max_backend.engines.steps.text import text_of
+
+    _keep([job], lambda: {"steps.txt": text_of(plan), "artifact.plan": serialized(plan)})
+
+
+def _keep(jobs: Sequence[Job], made: Callable[[], Mapping[str, str | bytes]]) -> None:
+    into = folder()
+    if into is None:
+        return
+    try:
+        _write(jobs, made(), into)
+    except (OSError, CacheError) as e:
+        warn_once(into, "Compiles are not dumped into %s: %s", e)
+
+
+def _write(jobs: Sequence[Job], made: Mapping[str, str | bytes], into: Path) -> None:
     place = into / f"{time.strftime('%H%M%S')}-{jobs[0].entry[:12]}"
     place.mkdir(parents=True, exist_ok=True)
     for k, job in enumerate(jobs):
@@ -60,8 +94,7 @@ def keep(jobs: Sequence[Job], module: Any, artifact: bytes, into: Path) -> Path:
             "signature": dataclasses.asdict(job.trace.signature),
         }
         (place / f"graph{k}.json").write_text(json.dumps(about, indent=2))
-    (place / "module.mlir").write_text(str(module.mlir_module))
     seconds = [job.clock.seconds for job in jobs]
     (place / "timing.json").write_text(json.dumps(seconds, indent=2))
-    (place / "artifact.mef").write_bytes(artifact)
-    return place
+    for name, content in made.items():
+        (place / name).write_bytes(content.encode() if isinstance(content, str) else content)

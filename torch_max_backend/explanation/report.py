@@ -14,6 +14,7 @@ from torch.fx import Node
 
 if TYPE_CHECKING:
     from torch_max_backend.fallback import Piece, Plan
+    from torch_max_backend.pipeline import Job
 
 
 # Why torch runs operators that MAX would take.
@@ -63,6 +64,9 @@ class PartReport:
         miss: Why it is not.
         inputs: Bytes of its arguments, as far as sizes are known.
         results: Bytes of its results.
+        engine: "steps" or "max".
+        steps: How many steps it has, with the steps engine.
+        kept: By operator, why the steps engine cannot run it: MAX compiles the graph then.
     """
 
     operators: int
@@ -71,6 +75,9 @@ class PartReport:
     miss: str
     inputs: int
     results: int
+    engine: str = "max"
+    steps: int = 0
+    kept: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -131,10 +138,10 @@ class Explanation:
     @property
     def compiles(self) -> int:
         """How many modules would be compiled: one for a forward graph and its backward graph, none
-        for what the cache holds."""
+        for what the cache holds or runs as steps."""
         count, joined = 0, False
         for g in self.graphs:
-            missing = any(not p.cached for p in g.parts)
+            missing = any(not p.cached and p.engine == "max" for p in g.parts)
             count += missing and not (g.kind == "backward" and joined)
             joined = g.kind == "forward" and missing
         return count
@@ -241,6 +248,7 @@ def _part(piece: Piece) -> PartReport:
     if not cached:
         miss = store.why_missing(job.parts) if job.caching else "the cache is off"
     results = [n for n in nodes[-1].args[0] if isinstance(n, Node)]
+    engine, steps, kept = _engine(job)
     return PartReport(
         sum(map(is_work, nodes)),
         job.entry,
@@ -248,7 +256,25 @@ def _part(piece: Piece) -> PartReport:
         miss,
         sum(_bytes(n) for n in nodes if n.op == "placeholder"),
         sum(map(_bytes, results)),
+        engine,
+        steps,
+        kept,
     )
+
+
+def _engine(job: Job) -> tuple[str, int, dict[str, str]]:
+    """Who would run a graph, in how many steps, and why not as steps."""
+    from torch_max_backend.engines.steps.planned import planned
+    from torch_max_backend.errors import MaxBackendError
+    from torch_max_backend.pipeline import own_modes
+
+    if job.engine == "max":
+        return "max", 0, {}
+    try:
+        with own_modes():
+            return "steps", len(planned(job.trace).steps), {}
+    except MaxBackendError as e:
+        return "max", 0, {str(n.target): why for n, why in e.refused} or {"": str(e)}
 
 
 def _steps(plan: Plan) -> list[str]:

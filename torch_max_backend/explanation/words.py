@@ -29,7 +29,9 @@ def _text(found: Explanation) -> Iterator[str]:
         if len(graph.steps) > 1:
             yield f"  Order: {' > '.join(folded(graph.steps))}"
         for k, part in enumerate(graph.parts):
-            yield f"  Part {k}: {part.operators} operators, {_cache(part)}"
+            yield f"  Part {k}: {part.operators} operators, {_engine(part)}, {_cache(part)}"
+            for name, why in part.kept.items():
+                yield f"    Not as steps: {name}: {why}" if name else f"    Not as steps: {why}"
         for operator in graph.operators:
             if operator.place == "eager":
                 yield f"  Eager: {operator.name} x{operator.count}: {operator.reason}"
@@ -74,11 +76,12 @@ def markdown(found: Explanation) -> str:
         if graph.saved:
             lines += ["", f"Kept for backward: {size(graph.saved)}"]
         if graph.parts:
-            lines += ["", "| part | operators | inputs | results | artifact |"]
-            lines += ["|---|---|---|---|---|"]
+            lines += ["", "| part | operators | engine | inputs | results | artifact |"]
+            lines += ["|---|---|---|---|---|---|"]
             for k, p in enumerate(graph.parts):
                 sizes = f"{size(p.inputs)} | {size(p.results)}"
-                lines.append(f"| {k} | {p.operators} | {sizes} | {_cell(_cache(p))} |")
+                engine = _cell(_engine(p))
+                lines.append(f"| {k} | {p.operators} | {engine} | {sizes} | {_cell(_cache(p))} |")
         lines += ["", "| operator | nodes | runs in | why | where |", "|---|---|---|---|---|"]
         lines += [
             f"| `{o.name}` | {o.count} | {'MAX' if o.place == 'max' else 'eager'} | "
@@ -120,8 +123,15 @@ def _count(graph: GraphReport) -> str:
     return f"{graph.lowered} operators on MAX{parts}, {graph.eager} in eager PyTorch"
 
 
+def _engine(part: PartReport) -> str:
+    if part.engine == "steps":
+        return f"{part.steps} steps"
+    return "compiled by MAX"
+
+
 def _cache(part: PartReport) -> str:
-    return "in the cache" if part.cached else f"to be compiled ({part.miss})"
+    todo = "to be planned" if part.engine == "steps" else "to be compiled"
+    return "in the cache" if part.cached else f"{todo} ({part.miss})"
 
 
 def _cell(text: str) -> str:

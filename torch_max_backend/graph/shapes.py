@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
-from max.graph import Dim
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import optimization_hint
 from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from torch_max_backend.compatibility import optimization_hint
 from torch_max_backend.errors import UnsupportedOperatorError
+
+if TYPE_CHECKING:
+    from max.graph import Dim
 
 SymScalar = torch.SymInt | torch.SymFloat | torch.SymBool
 
@@ -103,6 +105,8 @@ class Symbols:
         return _to_dim(self.canonical(value), self._carry)
 
     def _carry(self, expr: sympy.Expr) -> Dim:
+        from max.graph import Dim
+
         text = PythonPrinter().doprint(expr)
         if any(s.name in self._unbacked for s in expr.free_symbols):
             raise UnsupportedOperatorError(
@@ -118,6 +122,8 @@ class Symbols:
 
 
 def _to_dim(expr: sympy.Expr, carry: Callable[[sympy.Expr], Dim]) -> int | Dim:
+    from max.graph import Dim
+
     if expr.is_Integer:
         return int(expr)
     if expr.is_Symbol:

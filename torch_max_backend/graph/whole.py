@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 
 from torch_max_backend import forks
+from torch_max_backend.compatibility import LANCZOS
 from torch_max_backend.convert.registry import registry
 
 aten = torch.ops.aten
@@ -29,7 +30,7 @@ _NEAREST = (
 _FILTERED = (
     aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d,
     aten.upsample_bicubic2d, aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa,
-    aten._upsample_lanczos2d_aa,
+    *LANCZOS,
 )  # fmt: skip
 
 _lock = forks.lock()

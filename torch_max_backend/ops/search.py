@@ -107,19 +107,21 @@ def constant_list(values: list[int]) -> TensorValue:
     return ops.constant(np.array(values, dtype=np.int64), DType.int64, DeviceRef.CPU())
 
 
-def _range(x: TensorValue, low: float, high: float, given: bool) -> tuple[TensorValue, TensorValue]:
-    """The ends of a histogram's range as 0-d values: of the data unless they are given, and one
-    further each where they are equal."""
+def _range(
+    x: TensorValue, low: float, high: float, given: bool, margin: float
+) -> tuple[TensorValue, TensorValue]:
+    """The ends of a histogram's range as 0-d values: of the data unless they are given, and each
+    further by a margin where they are equal."""
     if not given and is_empty(x.shape):
         low, high, given = 0.0, 1.0, True
     if given:
         if low == high:
-            low, high = low - 1, high + 1
+            low, high = low - margin, high + margin
         return constant(low, x.dtype, x.device), constant(high, x.dtype, x.device)
     first, last = ops.reshape(least(x, 0), []), ops.reshape(greatest(x, 0), [])
     same = ops.equal(first, last)
-    one = constant(1, x.dtype, x.device)
-    return ops.where(same, first - one, first), ops.where(same, last + one, last)
+    more = constant(margin, x.dtype, x.device)
+    return ops.where(same, first - more, first), ops.where(same, last + more, last)
 
 
 @map_to(aten.histc.default, kernels=("searching", "base"), supports=on_cpu)
@@ -129,7 +131,7 @@ def histc(
     """histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor"""
     flat = ops.reshape(self, [product(self.shape)])
     wide = flat if flat.dtype.is_float() else to_dtype(flat, DType.float64)
-    ends = _range(wide, min, max, given=min != max)
+    ends = _range(wide, min, max, given=min != max, margin=1.0)
     edges = ops.stack(list(ends))
     points = ops.reshape(wide, [wide.shape[0], 1])
     return to_dtype(_counts(points, edges, [bins], None, "linear"), self.dtype)
@@ -166,7 +168,8 @@ def _all_edges(
     for d, bins in enumerate(sizes):
         column = ops.reshape(points[:, d : d + 1], [points.shape[0]])
         low, high = range_[2 * d : 2 * d + 2] if range_ else (0.0, 0.0)
-        found.append(_edges(*_range(column, low, high, given=range_ is not None), bins))
+        ends = _range(column, low, high, given=range_ is not None, margin=0.5)
+        found.append(_edges(*ends, bins))
     return found
 
 

@@ -12,6 +12,7 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 from torch._ops import OpOverload
 
+from torch_max_backend.compatibility import LANCZOS, LANCZOS_BACKWARD
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.bank import number
@@ -145,7 +146,7 @@ def linear1d(
     aten.upsample_bicubic2d.default,
     aten._upsample_bilinear2d_aa.default,
     aten._upsample_bicubic2d_aa.default,
-    aten._upsample_lanczos2d_aa.default,
+    *(packet.default for packet in LANCZOS),
     supports=_supports,
     kernels="resample",
 )
@@ -248,7 +249,7 @@ def linear1d_backward(
     aten.upsample_bicubic2d_backward.default,
     aten._upsample_bilinear2d_aa_backward.default,
     aten._upsample_bicubic2d_aa_backward.default,
-    aten._upsample_lanczos2d_aa_backward.default,
+    *(packet.default for packet in LANCZOS_BACKWARD),
     supports=_supports_gradient,
     kernels="resample",
 )

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from max.driver import Buffer
 
+from torch_max_backend.runtime.tensors import plain as plain
+
 _to_capsule = torch._C._to_dlpack
 _from_protocol = Buffer._from_dlpack
 
@@ -41,12 +43,3 @@ def to_buffer(tensor: torch.Tensor) -> Buffer:
 def to_tensor(buffer: Buffer) -> torch.Tensor:
     """A tensor over the buffer's memory, which lives as long as the tensor."""
     return torch.from_dlpack(buffer)
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with contiguous memory that holds its values (a copy only where it is not)."""
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    if tensor.is_conj():
-        tensor = tensor.resolve_conj()
-    return tensor if tensor.is_contiguous() else tensor.contiguous()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import is_not
@@ -15,11 +14,10 @@ from torch.profiler import record_function
 
 from torch_max_backend import forks
 from torch_max_backend.bank.provider import routine
-from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
-from torch_max_backend.graph.expressions import evaluator
-from torch_max_backend.graph.interface import Layout, Signature
+from torch_max_backend.graph.interface import Signature
 from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
 from torch_max_backend.runtime.device_graph import DeviceGraphs, replayable
+from torch_max_backend.runtime.results import Rebuild, evaluator_or_none, execution_error
 from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.timers import quiet
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from max.driver import Buffer
     from max.engine import Model
 
-# What kernels of linear algebra raise.
-_LINALG = re.compile(r"LinAlgError<(.*?)>", re.DOTALL)
 # Symbolic sizes, numbers, copies of arguments that are written to, the model's inputs.
 _Bound = tuple[list[Any], Sequence[Any], list[tuple[torch.Tensor, torch.Tensor]], list[Any]]
 
@@ -86,15 +82,15 @@ class Executable:
         if self._data_sources or signature.checks:
             conditions = [text for text, _ in signature.checks]
             after = [*names, *signature.data_symbols]
-            self._evaluate_after = _evaluator_or_none(numbers_out + conditions, after)
+            self._evaluate_after = evaluator_or_none(numbers_out + conditions, after)
         else:
             texts += numbers_out
-        self._evaluate = _evaluator_or_none(texts, names)
+        self._evaluate = evaluator_or_none(texts, names)
         wanted = bool(texts or self._evaluate_after)
         wanted = wanted or any(o.sizes or o.strides for o in signature.layouts)
         self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
         names += signature.data_symbols
-        self._layouts = [_Rebuild.of(layout, names) for layout in signature.layouts]
+        self._layouts = [Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = any(rebuild is not None for rebuild in self._layouts)
         self._slots: list[_Slot] = []
         scalar = 0
@@ -167,7 +163,7 @@ class Executable:
         try:
             return [to_tensor(b) for b in self._execute(bound[3])]
         except Exception as e:
-            raise _execution_error(e, self._signature, arguments) from e
+            raise execution_error(e, self._signature, arguments) from e
 
     def _rebuild(
         self, arguments: list[Any], bound: _Bound, results: list[torch.Tensor]
@@ -445,58 +441,3 @@ class _Seed(_Slot):
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
         return to_buffer(draw(self.device))
-
-
-class _Rebuild:
-    """Undoes a ``Layout``: from the model's contiguous output to torch's sizes and strides."""
-
-    def __init__(self, layout: Layout, names: list[str]) -> None:
-        self._inverse: list[int] | None = None
-        if layout.order is not None:
-            self._inverse = [layout.order.index(i) for i in range(len(layout.order))]
-        self._sizes = _evaluator_or_none(list(layout.sizes), names)
-        self._strides = _evaluator_or_none(list(layout.strides), names)
-
-    @classmethod
-    def of(cls, layout: Layout, names: list[str]) -> _Rebuild | None:
-        return None if layout.is_contiguous else cls(layout, names)
-
-    def __call__(self, result: torch.Tensor, symbols: Sequence[int]) -> torch.Tensor:
-        if self._strides is not None and self._sizes is not None:
-            made = torch.empty_strided(
-                self._sizes(*symbols), self._strides(*symbols),
-                dtype=result.dtype, device=result.device,
-            )  # fmt: skip
-            return made.copy_(result)
-        if self._inverse is not None:
-            result = result.permute(self._inverse)
-        if self._sizes is not None:
-            result = result.expand(self._sizes(*symbols))
-        return result
-
-
-def _evaluator_or_none(texts: list[str], names: list[str]) -> Callable[..., list[Any]] | None:
-    return evaluator(texts, names) if texts else None
-
-
-def _execution_error(
-    error: Exception, signature: Signature, arguments: list[Any]
-) -> ExecutionError:
-    described = [
-        f"{a.dtype}{list(a.shape)} on {a.device}" if isinstance(a, torch.Tensor) else repr(a)
-        for a in (arguments[i.index] for i in signature.inputs if i.kind == "tensor")
-    ]
-    shown = ", ".join(described[:8]) + (", ..." if len(described) > 8 else "")
-    failed = _LINALG.search(str(error))
-    if failed:
-        return LinearAlgebraError(failed[1], f"  Arguments: {shown}")
-    kind = IndexOutOfBoundsError if "out of bounds" in str(error) else ExecutionError
-    found = kind(
-        "The compiled MAX model failed while it ran.",
-        f"  MAX says: {str(error).strip()}",
-        f"  Arguments: {shown}",
-        "Check values that decide validity (indices, sizes); eager PyTorch on the same inputs "
-        "tells whether the program or the backend is at fault.",
-    )
-    found.wrote = any(i.mutated for i in signature.inputs)
-    return found

@@ -1,0 +1,123 @@
+"""The threads of CPU kernels: MAX's pool inside a MAX graph. In a step library, which is built with
+`-D TMB_STEPS=1`, torch's OpenMP team on the calling thread, or with `-D TMB_SERIAL=1` too that
+thread alone."""
+
+from max.algorithm import sync_parallelize as parallelize_in_max
+from max.runtime.asyncrt import parallelism_level as level_in_max
+from std.atomic import Atomic
+from std.ffi import external_call
+from std.memory import Pointer
+from std.sys import CompilationTarget, is_defined, llvm_intrinsic
+from std.sys._assembly import inlined_assembly
+
+comptime STEPS = is_defined["TMB_STEPS"]()
+comptime SERIAL = is_defined["TMB_SERIAL"]()
+
+comptime Data = Pointer[Int8, MutAnyOrigin]
+
+
+@always_inline
+def parallelism_level(ctx: NoneType) -> Int:
+    """How many threads a kernel may use: in a step what `torch.set_num_threads` says."""
+    comptime if not STEPS:
+        return level_in_max(None)
+    elif SERIAL:
+        return 1
+    else:
+        if external_call["omp_in_parallel", Int32]() != 0:
+            return 1
+        return Int(external_call["omp_get_max_threads", Int32]())
+
+
+@always_inline
+def sync_parallelize[
+    Work: def(Int) -> None, //
+](work: Work, tasks: Int):
+    """Calls `work` with each number below `tasks` and returns when all calls have. Calls may run
+    at the same time."""
+    comptime if not STEPS:
+        parallelize_in_max(work, tasks)
+    else:
+        if tasks <= 1 or parallelism_level(None) <= 1:
+            for task in range(tasks):
+                work(task)
+            return
+        comptime if not SERIAL:
+            _fork(_Call(Pointer(to=work).unsafe_origin_cast[UntrackedOrigin[mut=False]]()), tasks)
+
+
+trait _Task(Deinitable, ImplicitlyCopyable, RegisterPassable):
+    # "capturing" makes a function of a closure one that has a C address.
+    def __call__(self, task: Int) capturing:
+        ...
+
+
+@fieldwise_init
+struct _Call[Work: def(Int) -> None](_Task):
+    var work: Pointer[Self.Work, UntrackedOrigin[mut=False]]
+
+    @always_inline
+    def __call__(self, task: Int):
+        self.work[](task)
+
+
+@fieldwise_init
+struct _Job[Task: _Task](Movable):
+    var task: Self.Task
+    var next: Int64
+    var tasks: Int64
+    var mode: Int64
+
+
+def _fork[Task: _Task, //](task: Task, tasks: Int):
+    var job = _Job[Task](task, 0, Int64(tasks), float_mode())
+    # 0: the whole team, as torch takes it. A smaller one would end the other threads, and the
+    # next larger one start them again.
+    external_call["GOMP_parallel", NoneType](
+        _member[Task],
+        Pointer(to=job).unsafe_bitcast[Int8]().unsafe_origin_cast[MutAnyOrigin](),
+        Int32(0),
+        Int32(0),
+    )
+    _ = job^
+
+
+def _member[Task: _Task](data: Data) abi("C"):
+    """What each thread of the team does."""
+    var job = data.unsafe_bitcast[_Job[Task]]()
+    var next = Pointer(to=job[].next).unsafe_origin_cast[MutAnyOrigin]()
+    var mine = Atomic.fetch_add(next, Int64(1))
+    if mine >= job[].tasks:
+        return
+    var own = float_mode()
+    # Writing it is what takes time.
+    if own != job[].mode:
+        set_float_mode(job[].mode)
+    while mine < job[].tasks:
+        job[].task(Int(mine))
+        mine = Atomic.fetch_add(next, Int64(1))
+    if own != job[].mode:
+        set_float_mode(own)
+
+
+@always_inline
+def float_mode() -> Int64:
+    """How this thread rounds, and whether it flushes subnormal numbers to 0 (see
+    `torch.set_flush_denormal`), which each thread decides for itself."""
+    comptime if CompilationTarget.is_x86():
+        var state = Int32(0)
+        llvm_intrinsic["llvm.x86.sse.stmxcsr", NoneType](Pointer(to=state))
+        # Without the flags that say what has happened so far.
+        return Int64(state) & ~0x3F
+    else:
+        return inlined_assembly["mrs $0, fpcr", Int64, constraints="=r"]()
+
+
+@always_inline
+def set_float_mode(mode: Int64):
+    """Makes this thread compute as `float_mode` said of another."""
+    comptime if CompilationTarget.is_x86():
+        var state = mode.cast[DType.int32]()
+        llvm_intrinsic["llvm.x86.sse.ldmxcsr", NoneType](Pointer(to=state))
+    else:
+        inlined_assembly["msr fpcr, $0", NoneType, constraints="r"](mode)

@@ -1,0 +1,487 @@
+"""A folder that cannot be written to, for whatever reason, costs a warning and no exception."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from torch_max_backend import CacheError, CompilationError, RegistrationError, mojo_op, private_dir
+from torch_max_backend.cache import store, upkeep
+from torch_max_backend.compile import kernels, session
+
+pytestmark = pytest.mark.xdist_group("compile-1")
+
+ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT, errno.EACCES, errno.ENOTDIR]
+each_error = pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.__getitem__)
+each_step = pytest.mark.parametrize("step", ["mkdir", "open", "replace", "all"])
+
+PARTS = {"graph": "77"}
+
+
+class Broken:
+    """Makes writing under some folders fail.
+
+    Args:
+        patch: Takes the changes back.
+        error: What writing fails with.
+        step: "mkdir", "open" (for writing), "replace", "unlink", or "all".
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, error: int, step: str = "all") -> None:
+        self.error = error
+        self.folders: list[str] = []
+        steps: dict[str, list[tuple[Any, str]]] = {
+            "mkdir": [(os, "mkdir")],
+            "open": [(os, "open"), (io, "open"), (builtins, "open")],
+            "replace": [(os, "replace"), (os, "rename")],
+            "unlink": [(os, "unlink"), (os, "remove"), (os, "rmdir")],
+        }
+        for owner, name in chain(*steps.values()) if step == "all" else steps[step]:
+            patch.setattr(owner, name, self._failing(getattr(owner, name), name == "open"))
+
+    def _failing(self, real: Callable[..., Any], opens: bool) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+            how = args[0] if args else kwargs.get("mode", "r")
+            if opens and isinstance(how, str):
+                writes = any(c in how for c in "wax+")
+            else:
+                writes = not opens or bool(how & (os.O_CREAT | os.O_WRONLY | os.O_RDWR))
+            if writes and any(str(path).startswith(f) for f in self.folders):
+                raise OSError(self.error, os.strerror(self.error), str(path))
+            return real(path, *args, **kwargs)
+
+        return call
+
+
+@pytest.fixture(autouse=True)
+def folder(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(private_dir, "_refused", set())
+    monkeypatch.setattr(private_dir, "_unwritable", set())
+    monkeypatch.setattr(private_dir, "_instead", {})
+    kernels._precompiled.cache_clear()
+    yield private_cache
+    kernels._precompiled.cache_clear()
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The warnings so far."""
+    return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+@pytest.fixture
+def precompiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Where libraries were compiled; in place of the compiler, a file of a few bytes."""
+    done: list[Path] = []
+
+    def precompile(sources: Path, out: Path) -> None:
+        assert (sources / "__init__.mojo").is_file()
+        done.append(out)
+        out.write_bytes(b"library")
+
+    monkeypatch.setattr(kernels, "_precompile", precompile)
+    return done
+
+
+# Kernel libraries
+
+
+@each_error
+@each_step
+def test_kernels_are_kept_elsewhere(
+    error: int,
+    step: str,
+    folder: Path,
+    tmp_path: Path,
+    precompiled: list[Path],
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = tmp_path / "own.mojo"
+    own.write_text("")
+    Broken(monkeypatch, error, step).folders.append(str(folder))
+    found = [kernels.kernel_library_path(library) for library in (own, "fft", own)]
+    for path in found:
+        assert path.read_bytes() == b"library"
+        assert not path.is_relative_to(folder)
+    (text,) = warnings()
+    assert str(folder) in text
+    assert os.strerror(error) in text
+    kept = [out for out in precompiled if not out.is_relative_to(folder)]
+    assert len(kept) == 2
+    assert len(precompiled) <= 3  # the folder was not tried again
+
+
+def test_kernels_return_to_a_folder_that_can_be_used_again(
+    folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
+) -> None:
+    (folder / "kernels").mkdir(mode=0o755)
+    assert not kernels.kernel_library_path("fft").is_relative_to(folder)
+    (folder / "kernels").chmod(0o700)
+    assert kernels.kernel_library_path("resample").is_relative_to(folder)
+    assert len(warnings()) == 1
+
+
+def test_a_library_that_is_gone_is_compiled_again(
+    folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
+) -> None:
+    found = kernels.kernel_library_path("fft")
+    assert kernels.kernel_library_path("fft") == found
+    shutil.rmtree(folder)
+    assert kernels.kernel_library_path("fft").read_bytes() == b"library"
+    assert len(precompiled) == 2
+    assert not warnings()
+
+
+@each_error
+def test_a_compiler_that_cannot_write_is_no_error_of_the_sources(
+    error: int,
+    folder: Path,
+    precompiled: list[Path],
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    working = kernels._precompile
+    full = False
+
+    def precompile(sources: Path, out: Path) -> None:
+        nonlocal full
+        if out.is_relative_to(folder):
+            full = True
+            raise CompilationError("LLVM ERROR: IO failure on output stream")
+        working(sources, out)
+
+    def fsync(handle: int) -> None:
+        if full:
+            raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(kernels, "_precompile", precompile)
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert kernels.kernel_library_path("fft").read_bytes() == b"library"
+    assert len(warnings()) == 1
+
+
+def test_an_error_of_the_sources_is_one(
+    folder: Path, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def precompile(sources: Path, out: Path) -> None:
+        raise CompilationError("expected argument name")
+
+    monkeypatch.setattr(kernels, "_precompile", precompile)
+    with pytest.raises(CompilationError, match="expected argument name"):
+        kernels.kernel_library_path("fft")
+    assert not warnings()
+    assert list((folder / "kernels").iterdir()) == []
+
+
+@each_error
+def test_where_nothing_can_be_written_the_error_is_ours(
+    error: int, folder: Path, precompiled: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Broken(monkeypatch, error).folders += [str(folder), tempfile.gettempdir()]
+    with pytest.raises(CacheError, match="TMPDIR"):
+        kernels.kernel_library_path("fft")
+
+
+# The functions that others write with
+
+
+def test_writing_elsewhere(folder: Path, warnings: Callable[[], list[str]]) -> None:
+    def write(into: Path) -> Path:
+        if into.is_relative_to(folder):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        (into / "file").write_text("")
+        return into
+
+    found = private_dir.written_in("things", write)
+    assert private_dir.written_in("things", write) == found
+    assert private_dir.folder_to_write("things") == found
+    assert private_dir.folder_to_write("others") == folder / "others"
+    assert len(warnings()) == 1
+    shutil.rmtree(found)  # as systems do with what is old
+    assert private_dir.folder_to_write("things").is_dir()
+
+
+def test_without_a_cache_no_folder_of_it_is_made(
+    folder: Path, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE", "0")
+    found = private_dir.folder_to_write("things")
+    assert found.is_dir()
+    assert list(folder.iterdir()) == []
+    monkeypatch.delenv("TORCH_MAX_BACKEND_CACHE")
+    assert private_dir.folder_to_write("things") == folder / "things"
+    assert not warnings()
+
+
+def test_a_forked_child_uses_no_folder_that_its_parent_removes(folder: Path) -> None:
+    (folder / "things").write_text("")
+    found = private_dir.folder_to_write("things")
+    private_dir._in_child()
+    assert private_dir.folder_to_write("things") != found
+
+
+def test_without_a_home(
+    warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, precompiled: list[Path]
+) -> None:
+    from torch_max_backend import environment
+    from torch_max_backend.pipeline import _place
+
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(environment, "cache_dir", fail)
+    store.put("key", b"artifact", PARTS)
+    assert store.get("key") is None
+    assert _place("key", True) != _place("key", False)
+    assert len(warnings()) == 1
+    assert kernels.kernel_library_path("fft").is_file()
+    with pytest.raises(CacheError, match="home"):
+        store.usable_folder()
+
+
+# Artifacts
+
+
+@each_error
+@each_step
+def test_artifacts_are_not_kept(
+    error: int,
+    step: str,
+    folder: Path,
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(store, "listeners", [lambda key, what: told.append(what)])
+    Broken(monkeypatch, error, step).folders.append(str(folder))
+    for key in ("one", "other"):
+        store.put(key, b"artifact", PARTS)
+        assert store.get(key) is None
+        assert not store.has(key)
+        store.discard(key)
+        assert store.why_missing(PARTS)
+    assert told == ["failed", "failed"]
+    (text,) = warnings()
+    assert os.strerror(error) in text
+
+
+@each_error
+def test_old_artifacts_that_cannot_be_removed_do_not_matter(
+    error: int,
+    folder: Path,
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(store, "listeners", [lambda key, what: told.append(what)])
+    store.put("old", b"artifact", PARTS)
+    monkeypatch.setattr(store, "MAX_BYTES", 1)
+    Broken(monkeypatch, error, "unlink").folders.append(str(folder))
+    store.put("new", b"artifact", PARTS)
+    assert told == ["stored", "stored"]
+    assert not warnings()
+
+
+def test_a_folder_that_cannot_be_read_has_no_artifacts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("key", b"artifact", PARTS)
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "listdir", fail)
+    monkeypatch.setattr(Path, "exists", fail)
+    assert not store.has("key")
+    assert store.why_missing(PARTS) == "no artifact of this graph"
+
+
+@each_error
+def test_an_artifact_that_cannot_be_had_from_max(
+    error: int, warnings: Callable[[], list[str]]
+) -> None:
+    from torch_max_backend.compile.module import serialized
+
+    def export(path: Path) -> None:
+        raise OSError(error, os.strerror(error))
+
+    with pytest.raises(CacheError, match=r"written to a file"):
+        serialized(SimpleNamespace(export_mef=export))  # type: ignore[arg-type]
+
+
+# Commands were asked to write, and say that they cannot
+
+
+@pytest.mark.parametrize("error", [e for e in ERRORS if e != errno.ENOENT])
+def test_commands_say_what_they_cannot_remove(
+    error: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("one", b"artifact", PARTS)
+    Broken(monkeypatch, error, "unlink").folders.append(str(folder))
+    for command in (lambda: list(upkeep.verify()), lambda: upkeep.prune(0), upkeep.clear):
+        with pytest.raises(CacheError, match="could not be removed"):
+            command()
+
+
+@each_error
+@pytest.mark.parametrize("step", ["open", "replace", "all"])
+def test_export_and_import_say_what_they_cannot_write(
+    error: int, step: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_max_backend.cache.transfer import export_cache, import_cache
+
+    file, library = tmp_path / "cache.tar", folder / "kernels" / kernels.kernel_library_name()
+    library.parent.mkdir(mode=0o700)
+    library.write_bytes(b"library")
+    export_cache(file)
+    broken = Broken(monkeypatch, error, step)
+    broken.folders.append(str(tmp_path))
+    with pytest.raises(CacheError):
+        export_cache(file)
+    broken.folders.clear()
+    library.unlink()
+    broken.folders.append(str(folder))
+    with pytest.raises(CacheError):
+        import_cache(file)
+
+
+# Locks, temporary files, dumps
+
+
+@each_error
+@pytest.mark.parametrize("step", ["mkdir", "open"])
+def test_without_locks_compiling_goes_on(
+    error: int, step: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    Broken(monkeypatch, error, step).folders.append(str(tmp_path))
+    _lock()
+
+
+def test_without_a_place_for_temporary_files_compiling_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    _lock()
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_is_not_waited_for(
+    error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(session.fcntl, "flock", fail)
+    _lock()
+
+
+def _lock() -> None:
+    done = []
+    with session.compile_slot(), session.alone_on_machine(["place"]):
+        done.append(True)
+    assert done
+
+
+@each_error
+def test_a_worker_without_temporary_files(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_max_backend.compile.worker import compile_elsewhere
+
+    Broken(monkeypatch, error).folders.append(tempfile.gettempdir())
+    module = SimpleNamespace(mlir_module=SimpleNamespace(bytecode=b""))
+    with pytest.raises(CompilationError, match="TMPDIR"):
+        compile_elsewhere(module, [], "a graph")  # type: ignore[arg-type]
+
+
+@each_error
+@pytest.mark.parametrize("step", ["mkdir", "open"])
+def test_dumps_are_left_out(
+    error: int,
+    step: str,
+    tmp_path: Path,
+    warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch_max_backend.debug.dump import keep
+
+    into = tmp_path / "dumps"
+    monkeypatch.setenv("TORCH_MAX_BACKEND_DUMP", str(into))
+    Broken(monkeypatch, error, step).folders.append(str(into))
+    job = SimpleNamespace(entry="0123", clock=SimpleNamespace(seconds={}))
+    module = SimpleNamespace(mlir_module="module")
+    for _ in range(2):
+        job.trace = SimpleNamespace(module=torch.fx.symbolic_trace(lambda x: x))
+        keep([job], module, lambda: b"artifact")  # type: ignore[list-item]
+    (text,) = warnings()
+    assert str(into) in text
+
+
+@each_error
+def test_mojo_code_that_cannot_be_written(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    Broken(monkeypatch, error).folders.append(tempfile.gettempdir())
+    with pytest.raises(RegistrationError, match="TMPDIR"):
+        mojo_op("unwritable::a(Tensor x) -> Tensor", "two\nlines", fake=torch.empty_like)
+
+
+# All of it, on a disk that is really full
+
+PROGRAM = """
+import logging, sys
+import torch
+from torch_max_backend import max_backend, mojo_op
+
+op = mojo_op("unwritable::add(Tensor x) -> Tensor", sys.argv[1], fake=torch.empty_like,
+             kernel="add")
+x = torch.arange(4.0)
+for function in (lambda x: op(x) * 2,):
+    result = torch.compile(function, backend=max_backend, options={"fallback": "error"})(x)
+assert torch.equal(result, (x + 5) * 2), result
+print("right")
+"""
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    from tests.cache.test_kernel_sources import kernel
+
+    alone = ["unshare", "--mount", "--map-root-user"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"]).returncode != 0:
+        pytest.skip("no disk can be mounted here")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "add.mojo").write_text(kernel("add", 5).lstrip())
+    (tmp_path / "program.py").write_text(PROGRAM)
+    script = f"mount -t tmpfs -o size=64k,mode=0700 none {disk} && exec {sys.executable} "
+    script += f"{tmp_path / 'program.py'} {tmp_path / 'add.mojo'}"
+    places = {"TORCH_MAX_BACKEND_CACHE_DIR": disk / "ours", "TORCHINDUCTOR_CACHE_DIR": disk / "t"}
+    done = subprocess.run(
+        [*alone, "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **{name: str(path) for name, path in places.items()}},
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.endswith("right\n")
+    for name in ("kernels", "artifacts"):
+        assert done.stderr.count(str(disk / "ours" / name)) <= 2, done.stderr
+    assert "cannot be written to" in done.stderr
+    assert "could not be cached" in done.stderr

@@ -1,0 +1,125 @@
+"""Graphs on the steps engine, from ``torch.compile`` to results."""
+
+import time
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from torch_max_backend import explain, max_backend
+from torch_max_backend.engines.steps import fused
+from torch_max_backend.errors import IndexOutOfBoundsError, StepsError
+
+STEPS = {"engine": "steps", "fallback": "error", "cache": False}
+
+
+def _compiled(function: object, **options: object) -> object:
+    torch._dynamo.reset()
+    return torch.compile(function, backend=max_backend, options={**STEPS, **options})
+
+
+def _gated(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    y = x + bias
+    return y * torch.sigmoid(y) - y.abs()
+
+
+def test_explain_tells_the_engine_and_what_keeps_a_graph_from_steps() -> None:
+    found = explain(_gated, torch.randn(4, 8), torch.randn(8))
+    (part,) = found.graphs[0].parts
+    assert part.engine == "steps"
+    assert part.steps == 1
+    assert found.compiles == 0
+
+    def branching(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() * 2, [x])
+
+    found = explain(branching, torch.randn(4, 8))
+    (part,) = found.graphs[0].parts
+    assert part.engine == "max"
+    assert any("control flow" in why for why in part.kept.values())
+
+
+def test_an_operation_without_a_step_is_named_with_the_users_line() -> None:
+    def branching(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() * 2, [x])
+
+    with torch.no_grad(), pytest.raises(StepsError, match="control flow") as caught:
+        _compiled(branching)(torch.randn(4, 8))  # type: ignore[operator]
+    assert "test_engine.py" in str(caught.value)
+
+
+def test_calls_that_are_written_out_give_what_the_general_way_gives() -> None:
+    compiled = _compiled(_gated)
+    bias = torch.randn(40)
+    with torch.no_grad():
+        for i in range(15):
+            x = torch.randn(24, 40)
+            torch.testing.assert_close(compiled(x, bias), _gated(x, bias))  # type: ignore[operator]
+            if i % 4 == 3:
+                turned = torch.randn(40, 24).t()
+                found = compiled(turned, bias)  # type: ignore[operator]
+                torch.testing.assert_close(found, _gated(turned, bias))
+
+
+def test_parameters_that_move_are_noticed() -> None:
+    linear = torch.nn.Linear(16, 16)
+    compiled = _compiled(linear)
+    x = torch.randn(3, 16)
+    with torch.no_grad():
+        for i in range(14):
+            if i % 3 == 2:
+                linear.weight.data = torch.randn(16, 16)
+            torch.testing.assert_close(compiled(x), linear(x))  # type: ignore[operator]
+
+
+def test_one_plan_serves_all_sizes() -> None:
+    torch._dynamo.reset()
+    graphs = counters["stats"]["unique_graphs"]
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ x.t(), -1).sum(0) + x.shape[0]
+
+    compiled = torch.compile(function, backend=max_backend, dynamic=True, options=STEPS)
+    with torch.no_grad():
+        for n in [2, 3, 17, 64, *range(5, 60)]:
+            x = torch.randn(n, 12)
+            expected = torch.softmax(x @ x.t(), -1).sum(0) + n
+            torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == graphs + 1
+
+
+def test_a_failing_kernel_names_the_operator_and_the_next_call_is_right() -> None:
+    table = torch.randn(5, 8)
+    compiled = _compiled(lambda i: torch.nn.functional.embedding(i, table) * 2)
+    good = torch.tensor([1, 4])
+    with torch.no_grad():
+        for _ in range(12):
+            with pytest.raises(IndexOutOfBoundsError, match="embedding"):
+                compiled(torch.tensor([1, 5]))  # type: ignore[operator]
+            torch.testing.assert_close(compiled(good), table[good] * 2)  # type: ignore[operator]
+
+
+def test_fused_programs_give_the_bits_of_interpreted_ones() -> None:
+    x, bias = torch.randn(33, 70), torch.randn(70)
+    with torch.no_grad():
+        interpreted = _compiled(_gated, fuse=False)(x, bias)  # type: ignore[operator]
+        compiled = _compiled(_gated, fuse=True)(x, bias)  # type: ignore[operator]
+    assert torch.equal(interpreted, compiled)
+    assert fused._addresses
+
+
+def test_programs_are_fused_in_the_background_and_swapped_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_FUSE", "1")
+    monkeypatch.setattr(fused, "_addresses", {})
+    compiled = _compiled(_gated)
+    x, bias = torch.randn(33, 70), torch.randn(70)
+    with torch.no_grad():
+        expected = compiled(x, bias)  # type: ignore[operator]
+        end = time.monotonic() + 120
+        while not fused._addresses and time.monotonic() < end:
+            assert torch.equal(compiled(x, bias), expected)  # type: ignore[operator]
+            time.sleep(0.01)
+        assert fused._addresses
+        assert torch.equal(compiled(x, bias), expected)  # type: ignore[operator]

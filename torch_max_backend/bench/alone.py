@@ -1,0 +1,149 @@
+"""One process, one framework, one case: the first call, and the calls after it.
+
+Run as ``python -m torch_max_backend.bench.alone CASE FRAMEWORK [SECONDS [THREADS]]``; FRAMEWORK is
+``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine). Prints one line of JSON: seconds of
+wall and CPU time of the first call (children included), median and least milliseconds of a call,
+peak memory in bytes, and the largest difference from eager relative to eager's largest value.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from torch_max_backend.bench.first_call import cpu_seconds, peak_bytes
+from torch_max_backend.bench.models import MODELS
+
+Case = tuple[Callable[..., Any], Mapping[str, Any]]
+
+
+def _of(name: str, batch: int, length: int) -> Callable[[], Case]:
+    def make() -> Case:
+        case = MODELS[name]
+        model = case.build()
+        return lambda **inputs: case.result(model(**inputs)), case.inputs(batch, length)
+
+    return make
+
+
+def _image(name: str, batch: int, library: str = "torchvision") -> Callable[[], Case]:
+    def make() -> Case:
+        if library == "timm":
+            import timm
+
+            model = timm.create_model(name, pretrained=False).eval()
+        else:
+            import torchvision
+
+            model = getattr(torchvision.models, name)(weights=None).eval()
+        return lambda x: model(x), {"x": torch.randn(batch, 3, 224, 224)}
+
+    return make
+
+
+def _mlp() -> Case:
+    layers = [part for _ in range(4) for part in (nn.Linear(256, 256), nn.GELU())]
+    model = nn.Sequential(*layers).eval()
+    return lambda x: model(x), {"x": torch.randn(64, 256)}
+
+
+def _decode() -> Case:
+    """One token of the Llama of ``models.py``, with a static cache of 512 that holds 128."""
+    from transformers import StaticCache
+
+    model = MODELS["llama"].build()
+    cache = StaticCache(config=model.config, max_cache_len=512)
+    model(input_ids=torch.randint(4, 32000, (1, 128)), past_key_values=cache)
+
+    def step(input_ids: torch.Tensor, cache_position: torch.Tensor) -> torch.Tensor:
+        found = model(input_ids=input_ids, past_key_values=cache, cache_position=cache_position)
+        return found.logits
+
+    return step, {"input_ids": torch.tensor([[7]]), "cache_position": torch.tensor([128])}
+
+
+def _unet() -> Case:
+    from torch_max_backend.bench.trainable import UNet
+
+    model = UNet().eval()
+    return lambda x: model(x), {"x": torch.randn(1, 3, 128, 128)}
+
+
+def _add() -> Case:
+    return lambda x, y: x + y, {"x": torch.randn(8, 8), "y": torch.randn(8, 8)}
+
+
+CASES: Mapping[str, Callable[[], Case]] = {
+    "add8": _add,
+    "mlp_64x256": _mlp,
+    "gpt2_16": _of("gpt2", 1, 16),
+    "gpt2_128": _of("gpt2", 1, 128),
+    "bert": _of("bert", 1, 128),
+    "bert_b8": _of("bert", 8, 128),
+    "llama_prefill": _of("llama", 1, 128),
+    "llama_decode": _decode,
+    "esm": _of("esm", 1, 128),
+    "esm_b8": _of("esm", 8, 128),
+    "vit": _of("vit", 1, 0),
+    "resnet18": _image("resnet18", 1),
+    "resnet18_b8": _image("resnet18", 8),
+    "resnet50": _image("resnet50", 1),
+    "mobilenet_v3_small": _image("mobilenet_v3_small", 1),
+    "mobilenet_v3_small_b8": _image("mobilenet_v3_small", 8),
+    "efficientnet_b0": _image("efficientnet_b0", 1),
+    "convnext_atto": _image("convnext_atto", 1, "timm"),
+    "unet": _unet,
+}
+
+
+def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]:
+    """The function under a framework."""
+    if framework == "eager":
+        return function
+    if framework == "inductor":
+        return torch.compile(function, backend="inductor")
+    from torch_max_backend import max_backend
+
+    options = {"engine": framework, "fallback": "error"}
+    return torch.compile(function, backend=max_backend, options=options)
+
+
+def main(name: str, framework: str, seconds: str = "3", threads: str = "0") -> None:
+    if int(threads):
+        torch.set_num_threads(int(threads))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        function, inputs = CASES[name]()
+        expected = function(**inputs)
+        call = compiled(function, framework)
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        actual = call(**inputs)
+        wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+        error = ((actual - expected).abs().max() / expected.abs().max()).item()
+        for _ in range(5):
+            call(**inputs)
+        times: list[float] = []
+        end = time.perf_counter() + float(seconds)
+        while (start := time.perf_counter()) < end or len(times) < 10:
+            call(**inputs)
+            times.append(time.perf_counter() - start)
+    report = {
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "median_ms": statistics.median(times) * 1e3,
+        "least_ms": min(times) * 1e3,
+        "error": error,
+        "peak_bytes": peak_bytes(),
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

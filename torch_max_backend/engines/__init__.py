@@ -1,0 +1,1 @@
+"""What executes a MAX graph, besides MAX's own engine."""

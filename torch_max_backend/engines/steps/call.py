@@ -1,0 +1,99 @@
+"""The code of a call: for given sizes, Python that does what a table needs and nothing else.
+
+Loops over arguments and results cost more than the steps of a small graph, so the calls of each
+table are written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import torch
+
+from torch_max_backend.engines.steps.libraries import block_runner
+
+_empty = torch._C._dynamo.guards._empty_strided_cpu
+
+
+def written_out(
+    moving: Sequence[tuple[int, int, tuple[int, ...] | None]],
+    static: Sequence[int],
+    words: tuple[Mapping[int, Sequence[tuple[int, int]]], Sequence[Sequence[tuple[int, int]]]],
+    results: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]],
+    turns: Sequence[tuple[int, ...] | None],
+    outputs: Sequence[tuple[str, int]],
+    free: list[Any],
+    general: Callable[[list[Any]], list[Any]],
+    new_table: Callable[[], Any],
+    bind_static: Callable[[Any, list[Any], list[int]], None],
+    error: Callable[[Any, int, list[Any]], Exception],
+) -> Callable[[list[Any]], list[Any]]:
+    """The function of one call.
+
+    Args:
+        moving: Of each input whose memory differs from call to call its number, the position of
+            its argument, and the order in which its dims are taken.
+        static: Positions of arguments whose memory rarely changes.
+        words: The words of the table that hold addresses in each input and each result.
+        results: Sizes, strides and dtype of each result.
+        turns: Of each result the order of its dims in the tensor that torch is given.
+        outputs: Kind and number of each output of the graph.
+        free: Tables that no call uses.
+        general: Does what this code cannot: tensors that are not contiguous, profiling.
+        new_table: Makes a table.
+        bind_static: Writes the addresses of ``static`` arguments to a table.
+        error: The exception of a row that failed.
+    """
+    names: dict[str, Any] = {
+        "empty": _empty, "free": free, "general": general, "new_table": new_table,
+        "bind_static": bind_static, "error": error, "run": block_runner(),
+        "profiling": torch._C._autograd._profiler_enabled, "address": torch.Tensor.data_ptr,
+    }  # fmt: skip
+    lines = ["def call(arguments):", "    if profiling():", "        return general(arguments)"]
+    for n, (_, index, order) in enumerate(moving):
+        turned = "" if order is None else f".permute({order})"
+        lines.append(f"    t{n} = arguments[{index}]{turned}")
+        lines.append(f"    if not t{n}.is_contiguous() or t{n}.is_neg():")
+        lines.append("        return general(arguments)")
+    lines += ["    try:", "        table = free.pop()"]
+    lines += ["    except IndexError:", "        table = new_table()", "    words = table.words"]
+    if static:
+        # One object of C for all: this is done at each call.
+        pick = itemgetter(*static)
+        names["pick"] = pick if len(static) > 1 else lambda arguments: (pick(arguments),)
+        lines.append("    known = [*map(address, pick(arguments))]")
+        lines.append("    if known != table.known:")
+        lines.append("        bind_static(table, arguments, known)")
+    for n, (k, _, _) in enumerate(moving):
+        lines += _written(f"t{n}", words[0].get(k, ()))
+    for k, (shape, strides, dtype) in enumerate(results):
+        names[f"dtype{k}"] = dtype
+        lines.append(f"    r{k} = empty({shape}, {strides}, dtype{k})")
+        lines += _written(f"r{k}", words[1][k])
+    lines += [
+        "    failed = run(table.block)",
+        "    free.append(table)",
+        "    if failed >= 0:",
+        "        raise error(table, failed, arguments)",
+    ]
+    for k, turn in enumerate(turns):
+        if turn is not None:
+            lines.append(f"    r{k} = r{k}.permute({turn})")
+    made = ", ".join(
+        f"r{i}" if kind == "value" else f"arguments[{i}]" if kind == "input" else "None"
+        for kind, i in outputs
+    )
+    lines += [f"    found = [{made}]", "    arguments.clear()", "    return found"]
+    exec("\n".join(lines), names)
+    return names["call"]
+
+
+def _written(name: str, places: Sequence[tuple[int, int]]) -> list[str]:
+    if len(places) == 1 and places[0][1] == 0:
+        return [f"    words[{places[0][0]}] = {name}.data_ptr()"]
+    if not places:
+        return []
+    lines = [f"    p = {name}.data_ptr()"]
+    return lines + [f"    words[{w}] = p + {o}" if o else f"    words[{w}] = p" for w, o in places]

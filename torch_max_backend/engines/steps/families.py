@@ -1,0 +1,157 @@
+"""Families of kernels: the source file that holds them, what it imports, what its libraries are
+keyed by, and the instances that a family's first library holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from torch_max_backend.cache.fit import processor
+from torch_max_backend.compile.kernels import family_sources, source_digest
+from torch_max_backend.engines.steps.openmp import team_mode
+from torch_max_backend.engines.steps.shells import PACKAGE, Instance
+from torch_max_backend.engines.steps.signatures import Signature, kernels, signature
+from torch_max_backend.engines.steps.sources import support, write_own, write_users
+
+_GENERATORS = ("shells.py", "signatures.py", "sources.py", "building.py")
+
+
+# An instance takes about 1 CPU s.
+_STANDARD: Mapping[str, Sequence[tuple[str, Mapping[str, str | bool | int]]]] = {
+    "gemm": [
+        ("tmb_matmul", {"activation": activation})
+        for activation in ("none", "relu", "gelu", "gelu_tanh", "silu")
+    ],
+    "attention": [("tmb_attention", {})],
+    "normalization": [("tmb_normalize", {})],
+    "softmax": [("tmb_softmax", {"logarithm": False, "blind": False})],
+    "lookup": [("tmb_lookup", {}), ("tmb_checked", {})],
+}
+# Modules that share their libraries: what all shells need takes 6 CPU s a library, and nearly every
+# model needs some of these.
+BASIC = tuple(sorted(_STANDARD))
+# What the names of dtypes in their signatures stand for.
+_OPEN = {"dtype": "float32", "index_dtype": "int64"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Kernels that share their libraries.
+
+    Attributes:
+        name: What the files of its libraries begin with.
+        modules: The modules of this package's kernels; none for those of ``source``.
+        source: The file or the folder of a Mojo package outside this package; "" for this one's.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    source: str = ""
+
+
+def family_of(wanted: Instance) -> Family:
+    """The family of an instance of a kernel that is there."""
+    if wanted.source:
+        name = re.sub(r"[^A-Za-z0-9]", "_", Path(wanted.source).stem)
+        return Family(f"user_{name}", (), wanted.source)
+    _, module = kernels()[wanted.kernel]
+    return _family(module)
+
+
+def _family(module: str) -> Family:
+    return Family("basic", BASIC) if module in BASIC else Family(module, (module,))
+
+
+def key_of(family: Family) -> str:
+    """What a family's libraries are made of: sources, compiler, processor, threads."""
+    return _digest({"family": _sources_digest(family), "shells": _generators(), **_environment()})
+
+
+def current_keys() -> frozenset[str]:
+    """The keys of the libraries of this package's kernels in this environment."""
+    modules = {module for _, module in kernels().values()}
+    return frozenset(key_of(_family(module)) for module in modules)
+
+
+def text_key(text: str, modules: Iterable[str]) -> str:
+    """What a library of a Mojo text that imports modules of this package's kernels is made of."""
+    imported = "".join(_family_text(module) for module in sorted(modules))
+    return _digest({"family": text + imported, "shells": _generators(), **_environment()})
+
+
+def defines() -> dict[str, str]:
+    """What the sources are built with."""
+    serial = {} if team_mode() == "gomp" else {"TMB_SERIAL": "1"}
+    return {"TMB_STEPS": "1", **serial}
+
+
+@cache
+def _environment() -> Mapping[str, str]:
+    return {
+        "mojo": version("mojo-compiler"),
+        "max": version("max"),
+        "processor": processor(),
+        "team": team_mode(),
+    }
+
+
+@cache
+def _generators() -> str:
+    found = hashlib.sha256()
+    for name in _GENERATORS:
+        found.update(Path(__file__).with_name(name).read_bytes())
+    return found.hexdigest()
+
+
+def _digest(parts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _sources_digest(family: Family) -> str:
+    if family.source:
+        return source_digest(Path(family.source)) + _support_text()
+    return "".join(map(_family_text, family.modules))
+
+
+@cache
+def _family_text(module: str) -> str:
+    return json.dumps(sorted(family_sources(module).items()))
+
+
+@cache
+def _support_text() -> str:
+    return json.dumps(sorted(support().items()))
+
+
+def write_sources(family: Family, folder: Path) -> None:
+    """Write the Mojo package that a family's shells import from into a folder."""
+    if family.source:
+        write_users(Path(family.source), folder / PACKAGE)
+    else:
+        write_own(family.modules, folder / PACKAGE)
+
+
+def standard(family: Family) -> Sequence[Instance]:
+    """What a family's first library holds besides what is asked for: what most models need."""
+    return [_float32(*each) for module in family.modules for each in _STANDARD.get(module, ())]
+
+
+def standard_families() -> Sequence[Family]:
+    """The families that have standard instances."""
+    return list(dict.fromkeys(map(_family, _STANDARD)))
+
+
+def _float32(kernel: str, parameters: Mapping[str, str | bool | int]) -> Instance:
+    """The instance of a kernel for float32 where its signature leaves the dtype open."""
+    of = signature(kernel)
+    operands = []
+    for argument in of.arguments if isinstance(of, Signature) else ():
+        dtype = _OPEN.get(argument.dtype, argument.dtype.removeprefix("DType."))
+        operands.append((dtype, int(argument.rank or 0)))
+    return Instance.of(kernel, parameters, operands)

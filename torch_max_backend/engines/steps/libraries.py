@@ -1,0 +1,343 @@
+"""Libraries of shells: built when a kernel is first needed, kept once a machine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from torch_max_backend import forks
+from torch_max_backend.compile.kernels import kernel_sources
+from torch_max_backend.compile.progress import progress
+from torch_max_backend.compile.session import compile_jobs, compile_slot
+from torch_max_backend.engines.steps import library_files
+from torch_max_backend.engines.steps.building import build, runtime_libraries
+from torch_max_backend.engines.steps.families import (
+    Family,
+    defines,
+    family_of,
+    key_of,
+    standard,
+    standard_families,
+    text_key,
+    write_sources,
+)
+from torch_max_backend.engines.steps.library_files import Manifest
+from torch_max_backend.engines.steps.openmp import team_mode
+from torch_max_backend.engines.steps.shells import PACKAGE, Instance, shells_text
+from torch_max_backend.engines.steps.signatures import kernels
+from torch_max_backend.engines.steps.sources import write_own
+from torch_max_backend.errors import CacheError, CompilationError, LibraryError
+from torch_max_backend.log import get_logger
+
+log = get_logger("steps")
+
+# The library of the loop over a table's rows, and what it exports.
+_RUN_SYMBOLS = {
+    "tmb_run": "the loop over the rows of a table",
+    "tmb_run_block": "the same, of what a block holds",
+    "tmb_run_timed": "the same, with the time that each row took",
+}
+
+# Addresses by family, key and symbol. Nothing that was loaded is ever unloaded.
+_loaded: dict[tuple[Family, str], dict[str, int]] = {}
+_addresses: dict[Instance, int] = {}
+# What could not be built in this process; it is not tried again.
+_failed: dict[tuple[Family, str, frozenset[str]], LibraryError] = {}
+_loading = forks.rlock()
+
+
+@dataclass
+class _Need:
+    """What of a family is missing.
+
+    Attributes:
+        family: Whose libraries.
+        key: What they are made of.
+        symbols: What has to be exported, each with a description.
+        extra: What a first library exports besides.
+        write: Writes the sources of a library of symbols to a folder; returns the main file.
+        error: Why it could not be built.
+    """
+
+    family: Family
+    key: str
+    symbols: Mapping[str, str]
+    extra: Mapping[str, str]
+    write: Callable[[Path, Iterable[str]], Path]
+    error: Exception | None = field(default=None)
+
+    def missing(self) -> dict[str, str]:
+        """What no loaded library exports."""
+        have = _loaded.get((self.family, self.key), {})
+        return {s: about for s, about in self.symbols.items() if s not in have}
+
+    def place(self) -> tuple[Family, str, frozenset[str]]:
+        """What is to be built."""
+        return self.family, self.key, frozenset(self.missing())
+
+
+def addresses(instances: Sequence[Instance]) -> dict[Instance, int]:
+    """The addresses of the shells of kernels. What is missing is built.
+
+    Args:
+        instances: Kernels with dtypes, ranks and parameters.
+
+    Raises:
+        LibraryError: An instance cannot have a shell, or could not be built or loaded.
+    """
+    missing = [i for i in dict.fromkeys(instances) if i not in _addresses]
+    if missing:
+        if unknown := [i for i in missing if not i.source and i.kernel not in kernels()]:
+            raise LibraryError(f"There is no kernel {unknown[0].kernel!r}.")
+        families: dict[Family, list[Instance]] = {}
+        for wanted in missing:
+            families.setdefault(family_of(wanted), []).append(wanted)
+        needs = [_need(family, wanted) for family, wanted in families.items()]
+        _provide(needs)
+        for need, wanted in zip(needs, families.values(), strict=True):
+            have = _loaded[need.family, need.key]
+            _addresses.update((i, have[i.symbol]) for i in wanted)
+    return {i: _addresses[i] for i in instances}
+
+
+def built(instances: Sequence[Instance]) -> bool:
+    """Whether libraries with all of these are on this machine, so that none has to be built.
+
+    Nothing is loaded or checked.
+    """
+    for wanted in instances:
+        if wanted in _addresses:
+            continue
+        if not wanted.source and wanted.kernel not in kernels():
+            return False
+        family = family_of(wanted)
+        if all(
+            wanted.symbol not in m.symbols for m in library_files.kept(family.name, key_of(family))
+        ):
+            return False
+    return True
+
+
+def exported(
+    name: str, text: str, symbols: Mapping[str, str], modules: Sequence[str] = ()
+) -> dict[str, int]:
+    """The addresses of functions that a Mojo text exports. What is missing is built.
+
+    Args:
+        name: What the files of the library begin with.
+        text: The text; it may import from ``kernels.<module>``.
+        symbols: The functions, each with a description.
+        modules: The modules of this package's kernels that the text imports.
+
+    Raises:
+        LibraryError: It could not be built or loaded.
+    """
+    need = _text_need(name, text, symbols, modules)
+    _provide([need])
+    have = _loaded[need.family, need.key]
+    return {symbol: have[symbol] for symbol in symbols}
+
+
+def kept(name: str, text: str, symbols: Iterable[str], modules: Sequence[str] = ()) -> bool:
+    """Whether a library that ``exported`` would load is on this machine; nothing is checked."""
+    found = library_files.kept(name, text_key(text, modules))
+    return any(m.symbols.keys() >= set(symbols) for m in found)
+
+
+@cache
+def runner(*, timed: bool = False) -> Callable[..., int]:
+    """The loop over a table's rows, called without Python's lock.
+
+    Returns:
+        ``run(table, rows, context)``: the address of the first row, how many there are, and the
+        address of the context. It returns -1, or the number of the row that failed. With ``timed``
+        it takes as well where it stores the nanoseconds of each row, an int64 each.
+
+    Raises:
+        LibraryError: It could not be built or loaded.
+    """
+    found = exported("run", _run_text(), _RUN_SYMBOLS)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (4 if timed else 3))
+    return kind(found["tmb_run_timed" if timed else "tmb_run"])
+
+
+@cache
+def block_runner() -> Callable[[int], int]:
+    """The same loop, for calls that have no time to lose.
+
+    Returns:
+        ``run(block)``: the address of three int64, what ``runner()`` takes.
+
+    Raises:
+        LibraryError: It could not be built or loaded.
+    """
+    found = exported("run", _run_text(), _RUN_SYMBOLS)
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(found["tmb_run_block"])
+
+
+def build_standard() -> list[Manifest]:
+    """Build the standard libraries where they are missing; returns those of this machine.
+
+    Raises:
+        LibraryError: One could not be built or loaded.
+    """
+    needs = [_text_need("run", _run_text(), _RUN_SYMBOLS, ())]
+    needs += [_need(family, standard(family)) for family in standard_families()]
+    _provide(needs)
+    return [m for need in needs for m in library_files.kept(need.family.name, need.key)]
+
+
+def _run_text() -> str:
+    return (kernel_sources() / "run.mojo").read_text()
+
+
+def _text_need(name: str, text: str, symbols: Mapping[str, str], modules: Sequence[str]) -> _Need:
+    def write(folder: Path, wanted: Iterable[str]) -> Path:
+        (folder / "main.mojo").write_text(text)
+        if modules:
+            write_own(modules, folder / PACKAGE)
+        return folder / "main.mojo"
+
+    return _Need(Family(name, ()), text_key(text, modules), symbols, {}, write)
+
+
+def _need(family: Family, instances: Sequence[Instance]) -> _Need:
+    known = {i.symbol: i for i in [*standard(family), *instances]}
+
+    def write(folder: Path, symbols: Iterable[str]) -> Path:
+        main = folder / "main.mojo"
+        main.write_text(shells_text([known[s] for s in sorted(symbols)]))
+        write_sources(family, folder)
+        return main
+
+    return _Need(
+        family,
+        key_of(family),
+        {i.symbol: str(i) for i in instances},
+        {i.symbol: str(i) for i in standard(family)},
+        write,
+    )
+
+
+def _provide(needs: Sequence[_Need]) -> None:
+    """Load libraries with all that is needed, and build those that are missing, several at a time.
+
+    Raises:
+        LibraryError: One could not be built or loaded.
+    """
+    try:
+        missing = [need for need in needs if not _find(need)]
+        for need in missing:
+            if error := _failed.get(need.place()):
+                raise error
+        if not missing:
+            return
+        with progress("kernels: " + ", ".join(n.family.name for n in missing)):
+            _build_all(missing)
+        for need in missing:
+            if isinstance(need.error, LibraryError):
+                _failed[need.place()] = need.error
+            if need.error is not None:
+                raise need.error
+    except (CacheError, OSError) as e:
+        raise LibraryError(f"Libraries of kernels cannot be written or read: {e}") from e
+
+
+def _build_all(needs: Sequence[_Need]) -> None:
+    """Build, here and in threads while the machine has compile slots."""
+    waiting = deque(needs)
+    done = threading.Semaphore(0)
+
+    def work() -> None:
+        # What holds a slot finishes. This thread may hold one already, so it takes part: threads
+        # that wait for slots are not waited for.
+        with compile_slot(lock=False):
+            while True:
+                try:
+                    need = waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    _build_missing(need)
+                except Exception as e:
+                    need.error = e
+                finally:
+                    done.release()
+
+    for _ in range(min(len(needs), compile_jobs()) - 1):
+        threading.Thread(target=work, name="torch_max_backend-libraries", daemon=True).start()
+    work()
+    for _ in needs:
+        done.acquire()
+
+
+def _build_missing(need: _Need) -> None:
+    with library_files.building(need.family.name, need.key):
+        if _find(need):
+            return  # another process or thread was faster
+        symbols = need.missing()
+        first = not any(library_files.kept(need.family.name, need.key))
+        if first and need.extra.keys() - symbols.keys():
+            try:
+                _build_one(need, {**need.extra, **symbols})
+                return
+            except CompilationError as e:
+                log.warning("The standard kernels of %s are left out: %s", need.family.name, e)
+        _build_one(need, symbols)
+
+
+def _build_one(need: _Need, symbols: Mapping[str, str]) -> None:
+    def make(folder: Path) -> Path:
+        out = folder / f"{need.family.name}.so"
+        build(need.write(folder, symbols), out, folder, defines())
+        return out
+
+    manifest = library_files.add(need.family.name, need.key, symbols, make)
+    log.info("Built %s: %s", manifest.file, ", ".join(symbols.values()))
+    if problem := _load(need, manifest):
+        library_files.discard(manifest, problem)
+        raise LibraryError(f"The library {manifest.file} that was built does not load: {problem}")
+
+
+def _find(need: _Need) -> bool:
+    """Load what is kept of what is needed; whether that is all."""
+    if need.missing():
+        for manifest in library_files.kept(need.family.name, need.key):
+            if manifest.symbols.keys() & need.missing().keys():
+                problem = library_files.problem(manifest) or _load(need, manifest)
+                if problem:
+                    library_files.discard(manifest, problem)
+                else:
+                    library_files.used(manifest)
+    return not need.missing()
+
+
+def _load(need: _Need, manifest: Manifest) -> str:
+    """Load a library that was checked; what is wrong with it, "" if nothing is."""
+    _load_runtime()
+    try:
+        library = ctypes.CDLL(str(manifest.file), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        found = {s: ctypes.cast(library[s], ctypes.c_void_p).value or 0 for s in manifest.symbols}
+    except (OSError, AttributeError) as e:
+        return str(e)
+    with _loading:
+        _loaded.setdefault((need.family, need.key), {}).update(found)
+    return ""
+
+
+@cache
+def _load_runtime() -> None:
+    """Load what the libraries call: found by its path, they need no path of their own, and so may
+    be kept when the environment moves."""
+    team_mode()
+    for path in runtime_libraries():
+        try:
+            ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+        except OSError as e:
+            raise LibraryError(f"{path} cannot be loaded: {e}") from e

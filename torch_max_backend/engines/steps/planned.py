@@ -1,0 +1,56 @@
+"""From a trace to a plan, with what stands in the way as an error of ours."""
+
+from __future__ import annotations
+
+from torch_max_backend.engines.steps.planner.plan import Plan
+from torch_max_backend.engines.steps.planner.refusals import NotPlanned
+from torch_max_backend.errors import StepsError
+from torch_max_backend.graph.signature import Trace
+
+
+def planned(trace: Trace) -> Plan:
+    """The plan of a trace.
+
+    Raises:
+        ConversionError: A lowering failed.
+        StepsError: An operation has no step.
+    """
+    from torch_max_backend.compile.session import build_lock
+    from torch_max_backend.convert.describe import describe_call, where
+    from torch_max_backend.engines.steps.planner.planning import plan_of
+    from torch_max_backend.engines.steps.planner.reader import graph_of
+
+    try:
+        with build_lock:
+            graph = graph_of(trace)
+        return plan_of(graph)
+    except NotPlanned as e:
+        failed = StepsError(
+            "The steps engine cannot run this graph:",
+            *(
+                f"  {reason}"
+                if node is None
+                else f"  {describe_call(node)}: {reason}\n{where(node) or ''}"
+                for node, reason in e.all
+            ),
+            'Leave out engine="steps", or set engine="max".',
+        )
+        failed.refused = tuple((node, reason) for node, reason in e.all if node is not None)
+        raise failed from e
+
+
+def on_cpu(trace: Trace) -> bool:
+    """Whether all tensors of a trace are on CPU."""
+    import torch
+
+    return all(
+        v.device.type == "cpu"
+        for node in trace.module.graph.nodes
+        for v in _tensors(node.meta.get("val"), torch.Tensor)
+    )
+
+
+def _tensors(value: object, kind: type) -> list:
+    if isinstance(value, (list, tuple)):
+        return [v for v in value if isinstance(v, kind)]
+    return [value] if isinstance(value, kind) else []

@@ -1,0 +1,28 @@
+"""What the planner knows of kernels by name."""
+
+from __future__ import annotations
+
+from torch_max_backend.engines.steps.planner.sizes import dense_strides
+from torch_max_backend.engines.steps.planner.views import View, same_strides
+
+# Operands, by their number among the inputs, whose rows may lie at any distance: how many of the
+# last dims have to be dense.
+_STRIDED = {
+    "tmb_matmul": {0: 1, 1: 1},
+    "tmb_attention": {0: 1, 1: 1, 2: 1, 3: 1},
+    "tmb_normalize": {0: 1},
+    "tmb_softmax": {0: 1},
+    "tmb_lookup": {0: 1},
+    "tmb_reduce": {0: 0},
+}
+
+
+def takes_strides(symbol: str, index: int, view: View) -> bool:
+    """Whether a kernel takes an operand as it lies, though it is not dense."""
+    dense = _STRIDED.get(symbol, {}).get(index)
+    if dense is None or not view.shape:
+        return False
+    if dense == 0:
+        return True
+    tail = view.shape[-dense:]
+    return same_strides(tail, view.strides[-dense:], dense_strides(tail))

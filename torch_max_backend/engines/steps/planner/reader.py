@@ -1,0 +1,293 @@
+"""Builds the MAX graph of a trace without a kernel library, and reads it as plain Python.
+
+Nothing is compiled here: kernels are names, so neither the precompiled packages nor MAX's own are
+loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from max._core import Operation
+from max.dtype import DType
+from max.graph import Graph, KernelLibrary, StaticDim
+from torch.fx import Node as FxNode
+
+from torch_max_backend import forks
+from torch_max_backend.convert.context import converting_node
+from torch_max_backend.convert.converter import build_graph
+from torch_max_backend.convert.dtypes import MAX_TO_TORCH
+from torch_max_backend.convert.guarded import GuardedGraph
+from torch_max_backend.engines.steps.planner.graph import Node, StepGraph, Value
+from torch_max_backend.engines.steps.planner.refusals import NotPlanned
+from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes
+from torch_max_backend.graph.signature import Trace
+
+# Operations whose class has no name of its own in MAX's Python bindings.
+_NAME = re.compile(r"(?:r?mo\.)?([a-z_.]+)")
+_AXIS = re.compile(r"axis = (-?\d+)")
+_SKIPPED = frozenset({"ChainCreate", "Output", "Yield"})
+
+
+class _Unverified(KernelLibrary):
+    """Takes every kernel for known: no package is read. Nor is MAX's context made, with
+    its threads: nothing here needs it."""
+
+    def __init__(self) -> None:
+        pass
+
+    def library_paths(self) -> list[Any]:
+        return []
+
+    def load_paths(self, custom_extensions: Iterable[Any]) -> None:
+        pass
+
+    def __contains__(self, kernel: str) -> bool:
+        return True
+
+    def verify_custom_op(self, custom_op: Any) -> None:
+        pass
+
+    def has_shape_function(self, kernel: str) -> bool:
+        return True
+
+
+class _Recorded(GuardedGraph):
+    """A graph that remembers which FX node each operation is from. MAX's fusion never sees it, so
+    nothing has to be guarded from that."""
+
+    def _populate_device_info_mapping(self) -> None:
+        """Nothing: that is for MAX's compiler."""
+
+    def _add_op_generated(self, op_type: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        results = Graph._add_op_generated(self, op_type, *args, **kwargs)
+        self._remember(results)
+        return results
+
+    def _add_op_get_op_with_results(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        results, operation = Graph._add_op_get_op_with_results(self, op, *args, **kwargs)
+        self._remember(results)
+        return results, operation
+
+    def _remember(self, results: Iterable[Any]) -> None:
+        node = converting_node()
+        origins = self.__dict__.setdefault("origins", {})
+        for result in results:
+            origins[getattr(result, "_mlir_value", None)] = node
+
+
+def graph_of(trace: Trace) -> StepGraph:
+    """The MAX graph of a trace, as the planner takes it.
+
+    Raises:
+        ConversionError: A lowering failed.
+        NotPlanned: It holds an operation that cannot be read.
+    """
+    forks.build()
+    calls, trace.calls = trace.calls, False
+    try:
+        graph = build_graph(trace, "steps", _Unverified(), graph_type=_Recorded)
+    finally:
+        trace.calls = calls
+    return _Reader(graph.__dict__.get("origins", {})).read(graph)
+
+
+class _Reader:
+    def __init__(self, origins: dict[Any, FxNode | None]) -> None:
+        self.origins = origins
+        self.values: dict[Any, Value] = {}
+        self.nodes: list[Node] = []
+
+    def read(self, graph: Graph) -> StepGraph:
+        block = Operation._from_cmlir(graph._mlir_op).regions[0].front
+        inputs, mutable = [], set()
+        for i, argument in enumerate(block.arguments):
+            kind = type(argument.type).__name__
+            if kind not in ("TensorType", "BufferType"):
+                continue
+            if kind == "BufferType":
+                mutable.add(i)
+            inputs.append(self._value(argument, None, i))
+        outputs = self._block(block)
+        return StepGraph(inputs, frozenset(mutable), self.nodes, outputs)
+
+    def _block(self, block: Any) -> list[Value]:
+        """Read the operations of a block; what it returns or yields."""
+        result: list[Value] = []
+        for operation in block:
+            name = _name(operation)
+            if name in ("Output", "Yield"):
+                result = [self.values[v] for v in _operands(operation)]
+            elif name == "Sequence":
+                self._sequence(operation)
+            elif name not in _SKIPPED:
+                self._operation(operation, name)
+        return result
+
+    def _sequence(self, operation: Any) -> None:
+        """What runs in a sequence of its own runs in order like all else."""
+        inner = operation.regions[0].front
+        for argument, operand in zip(inner.arguments, _operands(operation), strict=False):
+            if operand in self.values:
+                self.values[argument] = self.values[operand]
+        for result, value in zip(operation.results, self._block(inner), strict=False):
+            self.values[result] = value
+
+    def _operation(self, operation: Any, name: str) -> None:
+        if len(operation.regions):
+            raise NotPlanned(f"control flow ({name})", self._origin(operation))
+        node = Node(
+            name,
+            [self.values[v] for v in _operands(operation) if v in self.values],
+            attributes=_attributes(operation, name),
+            origin=self._origin(operation),
+        )
+        if name == "Constant":
+            node.constant = _constant(operation)
+        for i, result in enumerate(operation.results):
+            if type(result.type).__name__ in ("TensorType", "BufferType"):
+                node.results.append(self._value(result, node, i))
+        self.nodes.append(node)
+
+    def _origin(self, operation: Any) -> FxNode | None:
+        for result in operation.results:
+            if result in self.origins:
+                return self.origins[result]
+        return None
+
+    def _value(self, found: Any, node: Node | None, index: int) -> Value:
+        kind = found.type
+        value = Value(_dtype(kind.dtype), _sizes(kind.shape), node, index)
+        self.values[found] = value
+        return value
+
+
+def _operands(operation: Any) -> list[Any]:
+    """The values that an operation takes; the bindings wrap them for some kinds of operation."""
+    return [getattr(o, "value", o) for o in operation.operands]
+
+
+def _name(operation: Any) -> str:
+    name = type(operation).__name__
+    if name != "Operation":
+        if name == "MoSliceOp":
+            return "MoSlice"  # its bounds are operands, those of a slice attributes
+        # "MoTranspose", but "Mod" is an operation of its own.
+        return re.sub("^Mo(?=[A-Z])", "", name.removesuffix("Op"))
+    text = str(operation)
+    found = _NAME.match(text[text.find("= ") + 2 :]) if "= " in text else None
+    words = found[1].replace("mo.", "").split(".") if found else ["Unknown"]
+    return "".join(w.title() for part in words for w in part.split("_"))
+
+
+def _attributes(operation: Any, name: str) -> dict[str, Any]:
+    if name == "Custom":
+        return {
+            "symbol": str(operation.symbol),
+            "parameters": _parameters(operation.parameters),
+        }
+    if name == "Slice":
+        return {
+            "starts": _sizes(operation.starts),
+            "stops": _sizes(operation.stops),
+            "steps": _sizes(operation.steps),
+        }
+    if name == "ShapeToTensor":
+        return {"sizes": _sizes(operation.shape)}
+    if type(operation).__name__ == "Operation":
+        axis = _AXIS.search(str(operation))
+        return {} if axis is None else {"axis": int(axis[1])}
+    found = {}
+    for key in ("axis", "exclusive", "reverse"):
+        value = getattr(operation, key, None)
+        if value is not None:
+            found[key] = int(value) if isinstance(value, int) else int(_number(value))
+    return found
+
+
+def _number(attribute: Any) -> int:
+    """The value of an attribute that is one number."""
+    value = getattr(attribute, "value", attribute)
+    return int(value)
+
+
+def _parameters(attribute: Any) -> dict[str, Any]:
+    """The compile-time parameters of a kernel."""
+    if attribute is None:
+        return {}
+    return {str(getattr(k, "value", k)): _parameter(v) for k, v in _items(attribute.value)}
+
+
+def _items(entries: Any) -> Iterable[tuple[Any, Any]]:
+    if hasattr(entries, "items"):
+        return entries.items()
+    return [(e.name, e.value) for e in entries]
+
+
+def _parameter(attribute: Any) -> Any:
+    kind = type(attribute).__name__
+    value = getattr(attribute, "value", None)
+    if kind == "StringAttr":
+        return str(value)
+    if kind == "BoolAttr":
+        return bool(value)
+    if kind == "IntegerAttr":
+        text = str(getattr(attribute, "asm", attribute))
+        if text in ("true", "false") or text.endswith(": i1"):
+            return bool(value)
+        return int(value)
+    if kind == "UnitAttr":
+        return True
+    return str(getattr(attribute, "asm", attribute))
+
+
+def _constant(operation: Any) -> torch.Tensor:
+    kind = operation.results[0].type
+    data = getattr(operation.value, "data", None)
+    if data is None or getattr(data, "data", None) is None:
+        raise NotPlanned("a constant in a form that cannot be read")
+    raw = bytearray(bytes(b & 255 for b in data.data))
+    shape = [int(n) for n in _sizes(kind.shape)]
+    dtype = MAX_TO_TORCH[kind.dtype]
+    if not raw:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(raw, dtype=dtype).clone().reshape(shape)
+
+
+def _dtype(dtype: DType) -> str:
+    return dtype.name
+
+
+def _sizes(shape: Any) -> Sizes:
+    return tuple(_size(v) for v in shape.values)
+
+
+def _size(attribute: Any) -> Size:
+    kind = type(attribute).__name__
+    if kind == "SIMDAttr":
+        return int(StaticDim(attribute))
+    if kind == "ParamDeclRefAttr":
+        return Expr.symbol(str(getattr(attribute.name, "value", attribute.name)))
+    if kind == "ParamOperatorAttr":
+        opcode = str(getattr(attribute.opcode, "name", attribute.opcode)).split(".")[-1]
+        operands = [_size(o) for o in attribute.operands]
+        return _apply(opcode, operands)
+    raise NotPlanned(f"a size of another kind ({attribute})")
+
+
+def _apply(opcode: str, operands: list[Size]) -> Size:
+    first, *rest = operands
+    result: Any = first
+    for other in rest:
+        if opcode.startswith("add"):
+            result = result + other
+        elif opcode.startswith("mul"):
+            result = result * other
+        elif opcode.startswith("div"):
+            result = result // other
+        else:
+            raise NotPlanned(f"the operation {opcode!r} on sizes")
+    return result

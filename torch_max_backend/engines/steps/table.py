@@ -1,0 +1,306 @@
+"""Tables: the rows of a plan for given sizes, with the addresses of everything that stays."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakSet
+
+import torch
+
+from torch_max_backend.engines.steps import fused
+from torch_max_backend.engines.steps.arena import ALIGNMENT, offsets
+from torch_max_backend.engines.steps.instances import instance_of
+from torch_max_backend.engines.steps.libraries import addresses, block_runner, runner
+from torch_max_backend.engines.steps.planner.plan import (
+    KernelStep,
+    Memory,
+    Place,
+    Plan,
+    ProgramStep,
+    SizeText,
+)
+from torch_max_backend.engines.steps.programs import Program, encode, prepare
+from torch_max_backend.engines.steps.shells import Instance
+from torch_max_backend.errors import ExecutionError
+from torch_max_backend.graph.expressions import evaluator
+
+# Characters of an error of a kernel.
+_TEXT = 2048
+
+
+class Sized:
+    """A plan for given sizes: what all its tables share.
+
+    Args:
+        plan: The plan.
+        values: The value of each size that is an expression.
+        kernels: The address of each kernel's shell.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        values: Mapping[str, int],
+        kernels: Mapping[Instance, int],
+        constants: Sequence[torch.Tensor],
+    ) -> None:
+        self.plan = plan
+        self._values = values
+        self._kernels = kernels
+        self._constants = constants
+        for a, b in plan.checks:
+            if self.size(a) != self.size(b):
+                raise ExecutionError(
+                    f"Two sizes that the graph takes for equal are not: {a} is {self.size(a)}, "
+                    f"{b} is {self.size(b)}."
+                )
+        self._filled = self._fill()
+        self.outputs = [
+            (tuple(map(self.size, shape)), getattr(torch, dtype)) for dtype, shape in plan.outputs
+        ]
+        temporary = [i for i, m in enumerate(plan.memory) if m.kind == "temporary"]
+        lives = [(plan.memory[i].first, plan.memory[i].last) for i in temporary]
+        placed, self.arena = offsets([self.bytes(plan.memory[i]) for i in temporary], lives)
+        self._offsets = dict(zip(temporary, placed, strict=True))
+        # By the number of a row, what can be compiled for it.
+        self.programs: dict[int, Program | None] = {}
+        # (words of a row, [(word, memory, bytes from its start)])
+        self.rows = [self._row(i, step) for i, step in enumerate(plan.steps)]
+        self._tables: WeakSet[Table] = WeakSet()
+        # Tables that no call uses now.
+        self.free: list[Table] = []
+        # What answers calls, and how often the general way did.
+        self.call: Callable[[list[Any]], list[Any]] | None = None
+        self.calls = 0
+
+    def size(self, text: SizeText) -> int:
+        return text if isinstance(text, int) else self._values[text]
+
+    def bytes(self, memory: Memory) -> int:
+        return self.size(memory.size) * itemsize(memory.dtype)
+
+    def _fill(self) -> dict[int, torch.Tensor]:
+        """Memory whose contents the sizes tell."""
+        filled = {}
+        for number, sizes in self.plan.sizes.items():
+            dtype = getattr(torch, self.plan.memory[number].dtype)
+            filled[number] = torch.tensor([self.size(s) for s in sizes], dtype=dtype, device="cpu")
+        for number, (start, step) in self.plan.ranges.items():
+            count = torch.arange(self.size(self.plan.memory[number].size), device="cpu")
+            filled[number] = count * self.size(step) + self.size(start)
+        return filled
+
+    def address(self, number: int, arena: int) -> int:
+        """Where memory of the plan lies; 0 if each call tells."""
+        memory = self.plan.memory[number]
+        if memory.kind == "constant":
+            return self._constants[memory.index].data_ptr()
+        if memory.kind in ("sizes", "range"):
+            return self._filled[number].data_ptr()
+        if memory.kind == "temporary":
+            return arena + self._offsets[number]
+        return 0
+
+    def _row(
+        self, number: int, step: KernelStep | ProgramStep
+    ) -> tuple[list[int], list[tuple[int, int, int]]]:
+        if isinstance(step, ProgramStep):
+            return self._program(number, step)
+        words = [self._kernels[instance_of(step, self.plan.memory)], 0]
+        places = []
+        for place in (*step.outputs, *step.inputs):
+            places.append((len(words), place.memory, self._offset(place)))
+            words.append(0)
+            words += map(self.size, place.shape)
+            words += map(self.size, place.strides)
+        words[1] = len(words)
+        return words, places
+
+    def _offset(self, place: Place) -> int:
+        return self.size(place.offset) * itemsize(self.plan.memory[place.memory].dtype)
+
+    def _program(
+        self, number: int, step: ProgramStep
+    ) -> tuple[list[int], list[tuple[int, int, int]]]:
+        row = encode(
+            step.program,
+            [self.size(n) for n in step.space],
+            [[self.size(s) for s in p.strides] for p in step.inputs],
+            [[self.size(s) for s in p.strides] for p in step.outputs],
+            # Memory of their own is never where another's is.
+            apart={p.memory for p in step.inputs}.isdisjoint(p.memory for p in step.outputs),
+        )
+        self.programs[number] = row.fused
+        found = [*zip(row.inputs, step.inputs, strict=True)]
+        found += zip(row.outputs, step.outputs, strict=True)
+        places = [(word, p.memory, self._offset(p)) for word, p in found]
+        words = list(row.words)
+        words[0] = fused.address(row.fused) or words[0]
+        return words, places
+
+    def swap(self) -> None:
+        """Have compiled code run the programs for which there is some now. A call that runs
+        meanwhile takes the one or the other for each row."""
+        for number, program in self.programs.items():
+            if found := fused.address(program):
+                self.rows[number][0][0] = found
+                for table in list(self._tables):
+                    table.words[table.starts[number]] = found
+
+    def add(self, table: Table) -> None:
+        """Told of each table that is made."""
+        self._tables.add(table)
+        self.swap()
+
+
+def itemsize(dtype: str) -> int:
+    return getattr(torch, dtype).itemsize
+
+
+class Table:
+    """The rows of a plan in memory, for one call at a time.
+
+    Attributes:
+        inputs: For each input of the model the words that hold an address in it.
+        outputs: For each result the same.
+    """
+
+    def __init__(self, sized: Sized) -> None:
+        self.sized = sized
+        self._arena = torch.empty(sized.arena + ALIGNMENT, dtype=torch.uint8, device="cpu")
+        start = self._arena.data_ptr()
+        start += -start % ALIGNMENT
+        count = sum(len(words) for words, _ in sized.rows)
+        self._words = torch.zeros(max(count, 1), dtype=torch.int64, device="cpu")
+        self._text = torch.zeros(_TEXT, dtype=torch.uint8, device="cpu")
+        self._context = torch.tensor(
+            [self._text.data_ptr(), _TEXT, 0, 0], dtype=torch.int64, device="cpu"
+        )
+        self.rows = len(sized.rows)
+        self.words = (ctypes.c_int64 * max(count, 1)).from_address(self._words.data_ptr())
+        self.inputs: dict[int, list[tuple[int, int]]] = {}
+        self.outputs: list[list[tuple[int, int]]] = [[] for _ in sized.outputs]
+        self.starts: list[int] = []
+        at = 0
+        for words, places in sized.rows:
+            self.starts.append(at)
+            self.words[at : at + len(words)] = words
+            for word, number, offset in places:
+                memory = sized.plan.memory[number]
+                if memory.kind == "input":
+                    self.inputs.setdefault(memory.index, []).append((at + word, offset))
+                elif memory.kind == "output":
+                    self.outputs[memory.index].append((at + word, offset))
+                else:
+                    self.words[at + word] = sized.address(number, start) + offset
+            at += len(words)
+        # The addresses of inputs that rarely move, as they are in the table.
+        self.known: list[int] = []
+        # What stands in for inputs: dense copies, and numbers.
+        self.copies: dict[int, torch.Tensor] = {}
+        self.numbers: dict[int, Any] = {}
+        self._block = torch.tensor(
+            [self._words.data_ptr(), self.rows, self._context.data_ptr()],
+            dtype=torch.int64,
+            device="cpu",
+        )
+        # What the loop over the rows takes.
+        self.block = self._block.data_ptr()
+        sized.add(self)
+
+    def run(self, ticks: torch.Tensor | None = None) -> int:
+        """Run all rows; -1, or the number of the row that failed.
+
+        Args:
+            ticks: Where the nanoseconds of each row are to be stored.
+        """
+        if ticks is None:
+            return block_runner()(self.block)
+        return runner(timed=True)(*self._block.tolist(), ticks.data_ptr())
+
+    def error(self) -> str:
+        length = int(self._context[2])
+        return bytes(self._text[:length].tolist()).decode(errors="replace")
+
+
+def kernels_of(plan: Plan) -> Mapping[Instance, int]:
+    """The addresses of the kernels that a plan calls; those of its programs are there as well.
+
+    Raises:
+        CompilationError: A library cannot be built.
+    """
+    block_runner()
+    kernels = [instance_of(s, plan.memory) for s in plan.steps if isinstance(s, KernelStep)]
+    prepare(dict.fromkeys(s.program for s in plan.steps if isinstance(s, ProgramStep)))
+    return addresses(list(dict.fromkeys(kernels)))
+
+
+class Tables:
+    """The tables of a plan, by the sizes of its arguments.
+
+    Args:
+        plan: The plan.
+
+    Raises:
+        CompilationError: A kernel cannot be built.
+    """
+
+    # How many sizes are remembered.
+    KEPT = 32
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.constants = [_aligned(c) for c in plan.constants]
+        self._kernels = kernels_of(plan)
+        texts = sorted(_texts(plan))
+        self._texts = texts
+        self._evaluate: Callable[..., list[int]] | None = None
+        if texts:
+            self._evaluate = evaluator(texts, list(plan.symbols))
+        self._sized: dict[tuple[int, ...], Sized] = {}
+        self._lock = threading.Lock()
+
+    def of(self, symbols: tuple[int, ...]) -> Sized:
+        """What the plan is for given values of its symbols."""
+        found = self._sized.get(symbols)
+        return self._made(symbols) if found is None else found
+
+    def _made(self, symbols: tuple[int, ...]) -> Sized:
+        values: dict[str, int] = {}
+        if self._evaluate is not None:
+            values = dict(zip(self._texts, self._evaluate(*symbols), strict=True))
+        made = Sized(self.plan, values, self._kernels, self.constants)
+        with self._lock:
+            while len(self._sized) >= self.KEPT:
+                del self._sized[next(iter(self._sized))]
+            self._sized[symbols] = made
+        return made
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A dense copy, so that nobody else changes it; never without memory."""
+    if tensor.numel() == 0:
+        return torch.zeros(8, dtype=tensor.dtype, device="cpu")
+    return tensor.detach().contiguous().clone()
+
+
+def _texts(plan: Plan) -> set[str]:
+    """All sizes of a plan that are expressions."""
+    found: set[Any] = set()
+    for step in plan.steps:
+        for place in (*step.outputs, *step.inputs):
+            found.update(place.shape)
+            found.update(place.strides)
+            found.add(place.offset)
+        if isinstance(step, ProgramStep):
+            found.update(step.space)
+    for memory in plan.memory:
+        found.add(memory.size)
+    for _, shape in plan.outputs:
+        found.update(shape)
+    for sizes in (*plan.sizes.values(), *plan.ranges.values(), *plan.checks):
+        found.update(sizes)
+    return {text for text in found if isinstance(text, str)}

@@ -1,0 +1,84 @@
+"""From what ran to what torch expects: strides of results, and errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
+from torch_max_backend.graph.expressions import evaluator
+from torch_max_backend.graph.interface import Layout, Signature
+
+# What kernels of linear algebra raise.
+_LINALG = re.compile(r"LinAlgError<(.*?)>", re.DOTALL)
+
+
+class Rebuild:
+    """Undoes a ``Layout``: from the model's contiguous output to torch's sizes and strides."""
+
+    def __init__(self, layout: Layout, names: list[str]) -> None:
+        self._inverse: list[int] | None = None
+        if layout.order is not None:
+            self._inverse = [layout.order.index(i) for i in range(len(layout.order))]
+        self._sizes = evaluator_or_none(list(layout.sizes), names)
+        self._strides = evaluator_or_none(list(layout.strides), names)
+
+    @classmethod
+    def of(cls, layout: Layout, names: list[str]) -> Rebuild | None:
+        return None if layout.is_contiguous else cls(layout, names)
+
+    @property
+    def turned(self) -> tuple[int, ...] | None:
+        """The order of the dims, if that is all that differs."""
+        if self._sizes is not None or self._strides is not None or self._inverse is None:
+            return None
+        return tuple(self._inverse)
+
+    def __call__(self, result: torch.Tensor, symbols: Sequence[int]) -> torch.Tensor:
+        if self._strides is not None and self._sizes is not None:
+            strides = self._strides(*symbols)
+            made = torch.empty_strided(
+                self._sizes(*symbols), strides, dtype=result.dtype, device=result.device
+            )
+            to = made
+            for dim, stride in enumerate(strides):
+                # What is expanded is one element, and is written once.
+                if stride == 0 and made.shape[dim] > 1:
+                    to, result = to.narrow(dim, 0, 1), result.narrow(dim, 0, 1)
+            to.copy_(result)
+            return made
+        if self._inverse is not None:
+            result = result.permute(self._inverse)
+        if self._sizes is not None:
+            result = result.expand(self._sizes(*symbols))
+        return result
+
+
+def evaluator_or_none(texts: list[str], names: list[str]) -> Callable[..., list[Any]] | None:
+    """One function for all texts, ``None`` if there are none."""
+    return evaluator(texts, names) if texts else None
+
+
+def execution_error(error: Exception, signature: Signature, arguments: list[Any]) -> ExecutionError:
+    """What went wrong while a graph ran, as an exception of ours with the arguments' shapes."""
+    described = [
+        f"{a.dtype}{list(a.shape)} on {a.device}" if isinstance(a, torch.Tensor) else repr(a)
+        for a in (arguments[i.index] for i in signature.inputs if i.kind == "tensor")
+    ]
+    shown = ", ".join(described[:8]) + (", ..." if len(described) > 8 else "")
+    failed = _LINALG.search(str(error))
+    if failed:
+        return LinearAlgebraError(failed[1], f"  Arguments: {shown}")
+    kind = IndexOutOfBoundsError if "out of bounds" in str(error) else ExecutionError
+    found = kind(
+        "The compiled MAX model failed while it ran.",
+        f"  MAX says: {str(error).strip()}",
+        f"  Arguments: {shown}",
+        "Check values that decide validity (indices, sizes); eager PyTorch on the same inputs "
+        "tells whether the program or the backend is at fault.",
+    )
+    found.wrote = any(i.mutated for i in signature.inputs)
+    return found
