@@ -66,6 +66,14 @@ def max_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", "max")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    # Each worker imports torch and collects every module: 18 CPU s, for nothing where it then waits
+    # for a core.
+    if getattr(config.option, "maxprocesses", 0) is None:
+        config.option.maxprocesses = 3 * (os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--all-samples"):
         return

@@ -21,7 +21,7 @@ from torch import Tensor
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "add_itself": lambda x: x + x,
@@ -37,7 +37,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @cache
 def _compiled(shapes: tuple[tuple[int, ...], ...], devices: tuple[str, ...]) -> list[Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     torch.manual_seed(0)
     programs = [

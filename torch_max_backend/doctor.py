@@ -160,7 +160,7 @@ def _libraries(build: bool) -> Iterator[Finding]:
             yield Finding(what, WRONG, first, "\n".join(rest) or "Report this, with the text.")
             return
     families = standard_families()
-    missing = [family.name for family in families if not built(standard(family))]
+    missing = [m for f in families if not built(standard(f)) for m in f.modules]
     if missing:
         advice = "To build them now: python -m torch_max_backend cache warm --libraries"
         found = f"{', '.join(missing)} will be built when they are first needed"

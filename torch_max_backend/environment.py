@@ -98,7 +98,13 @@ class Setting:
 SETTINGS = {
     setting.name: setting
     for setting in (
-        Setting("VERBOSE", _SWITCH, False, "off", "print each FX graph and MAX graph on stderr"),
+        Setting(
+            "VERBOSE",
+            _SWITCH,
+            False,
+            "off",
+            "print each FX graph, and its steps or its MAX graph, on stderr",
+        ),
         Setting(
             "PROFILE",
             _SWITCH,

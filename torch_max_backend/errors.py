@@ -86,7 +86,7 @@ class ConversionError(MaxBackendError):
 
 
 class CompilationError(MaxBackendError):
-    """MAX could not compile a graph."""
+    """A graph could not be compiled."""
 
 
 class LibraryError(CompilationError):

@@ -23,7 +23,7 @@ class Options:
     Attributes:
         mode: ``"default"``; ``"reduce-overhead"`` (on a GPU, kernel launches are captured once as a
             device graph and replayed; on CPU as the default) or ``"max-autotune"`` (each graph is
-            compiled with every bank that this machine has, and the fastest is kept). ``mode=`` of
+            made with every engine and bank that this machine has, and the fastest is kept). ``mode=`` of
             ``torch.compile`` says the same, but torch does not take it beside ``options=``.
         engine: Who executes graphs: ``"steps"`` (on CPU, a table of calls of precompiled kernels:
             nothing is compiled for a graph), ``"max"`` (MAX compiles each graph) or ``"auto"``
@@ -36,7 +36,7 @@ class Options:
         cache: Keep and reuse compiled artifacts on disk. ``None``: as ``TORCH_MAX_BACKEND_CACHE``
             says (on unless set).
         bank: Who computes matrix products, convolutions and attention on CPU: ``"mojo"`` (kernels
-            of this package), ``"mkl"`` (torch's MKL, called from MAX's threads), ``False`` (MAX's
+            of this package), ``"mkl"`` (torch's MKL, called from the engine's threads), ``False`` (MAX's
             own, compiled anew for each shape). ``None``, ``True``: the fastest for this processor.
         background: Answer calls with eager PyTorch while a process of its own compiles, and switch
             to the compiled model between two calls. ``None``: no, the first call waits.

@@ -81,8 +81,8 @@ class Graph:
         clock: The stages of its compile.
         calls: How many calls the compiled model has answered, or failed to.
         eager: How many calls eager PyTorch has answered in the background's stead.
-        bind: Seconds until MAX was called: binding the inputs.
-        run: Seconds in MAX.
+        bind: Seconds until the engine was called: binding the inputs.
+        run: Seconds in the engine.
         rebuild: Seconds from there to the results.
         steps: Tells what each kind of step took, if the graph runs as steps.
     """

@@ -16,7 +16,7 @@ from tests.support.groups import compile_group
 from torch_max_backend.bank import provider as bank
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 
@@ -134,7 +134,8 @@ def _cases(name: str) -> dict[str, tuple[Callable[..., object], list[torch.Tenso
 
 @cache
 def _programs(name: str) -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     programs = {}
     for i, (n, (function, tensors)) in enumerate(_cases(name).items()):

@@ -161,8 +161,8 @@ def _dtypes(entry: Entry) -> set[torch.dtype]:
 
 def _reached(entry: Entry, dtype: torch.dtype, samples: int) -> set[Any]:
     """The lowerings of the operators in the traces of a row."""
+    from tests.conformance.program import trace_program
     from tests.conformance.samples import programs
-    from tests.conformance.together import trace_program
     from torch_max_backend.convert.registry import registry
 
     reached = set()

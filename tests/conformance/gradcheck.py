@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tests.conformance.together import Program
+from tests.conformance.program import Program
 
 _STEP, _ATOL, _RTOL = 1e-6, 1e-5, 1e-3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.conformance.closeness import difference
-from tests.conformance.together import Program
+from tests.conformance.program import Program
 
 
 def complaint(program: Program) -> str | None:

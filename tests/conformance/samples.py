@@ -12,7 +12,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
-from tests.conformance.together import Program
+from tests.conformance.program import Program
 
 OPS: dict[str, OpInfo] = {}
 for _op in op_db:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.conformance.together import Program, trace_program
+from tests.conformance.program import Program, trace_program
 from torch_max_backend.engines.steps.instances import instance_of
 from torch_max_backend.engines.steps.libraries import addresses
 from torch_max_backend.engines.steps.planned import planned

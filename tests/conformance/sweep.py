@@ -71,9 +71,10 @@ def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
     import torch
 
     from tests.conformance.gradcheck import gradcheck
+    from tests.conformance.modules import builds, compile_module_of
+    from tests.conformance.program import Program
     from tests.conformance.samples import programs
     from tests.conformance.steps import plan_program, plan_together
-    from tests.conformance.together import Program, builds, compile_together
     from torch_max_backend import UnsupportedError
 
     found: list[tuple[Task, Program]] = []
@@ -97,7 +98,7 @@ def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
     elif steps:
         plan_together([program for _, program in found])
     else:
-        compile_together([program for _, program in found])
+        compile_module_of([program for _, program in found])
     for task, program in found:
         error = program.error
         if isinstance(error, UnsupportedError):

@@ -12,7 +12,7 @@ import torch
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 # Names of op_db, in groups that are compiled together.
 GROUPS = {

@@ -20,10 +20,10 @@ from tests.conformance.entry import Entry
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 # Rows that share a compile: large modules spread its fixed cost, small ones spread over workers.
-_ROWS_A_MODULE = 40
+_ROWS_A_MODULE = 120
 
 
 def _rows() -> Iterator[Entry]:

@@ -13,7 +13,7 @@ import torch
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 NAN, INF = float("nan"), float("inf")

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 _X = torch.randn(4, 25, generator=torch.Generator().manual_seed(0))
 _W = torch.randn(25, 25, generator=torch.Generator().manual_seed(1)) / 5

@@ -16,7 +16,7 @@ from torch import Tensor
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 WIDTH = 24
 _random = torch.Generator().manual_seed(0)
@@ -98,7 +98,7 @@ def test_agrees_with_eager(name: str) -> None:
 @cache
 def _text(name: str) -> str:
     """The MAX graph of a case."""
-    from tests.conformance.together import Program, trace_program
+    from tests.conformance.program import Program, trace_program
     from torch_max_backend.compile.module import build_module
 
     return str(build_module([trace_program(Program(name, *CASES[name]))])[0].mlir_module)

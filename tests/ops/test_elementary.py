@@ -13,7 +13,7 @@ import torch
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 INF, NAN = float("inf"), float("nan")
 
@@ -115,7 +115,8 @@ def units(ours: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     def unary(x: torch.Tensor) -> list[torch.Tensor]:
         return [f(x) for f in UNARY.values()]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 
@@ -251,7 +251,8 @@ def _layer_norm(
 
 @cache
 def _layer_norms() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     torch.manual_seed(0)
     programs = {

@@ -13,7 +13,7 @@ from tests.support.groups import compile_group
 from tests.support.images import IMAGES, VOLUMES, random, spoiled
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 Case = tuple[Callable[..., Any], list[torch.Tensor]]

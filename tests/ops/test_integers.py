@@ -15,7 +15,7 @@ from tests.support.groups import compile_group
 from torch_max_backend import ExecutionError
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 _DTYPES = [torch.int8, torch.int64]
 
@@ -100,7 +100,8 @@ _QUOTIENTS = {
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     bits = [torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor]
     words = [torch.tensor([0, 1, 254, 77], dtype=d) for d in (torch.uint8, torch.uint64)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from tests.support.groups import compile_group
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 linalg = torch.linalg
@@ -159,7 +159,8 @@ _STATIC = ("batch", "empty")
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     made = {}
     for cases, matrices in ((_GENERAL, _matrices()), (_SQUARE, _squares())):

@@ -14,7 +14,7 @@ import torch
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 NAN = float("nan")
@@ -182,7 +182,8 @@ BEYOND = {
 
 @cache
 def _compiled() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     programs = {
         name: Program(name, case.function, case.tensors, case.dynamic)
@@ -221,7 +222,7 @@ def test_an_index_out_of_range_raises(name: str) -> None:
 
 
 def test_a_view_beyond_its_argument_is_refused() -> None:
-    from tests.conformance.together import Program, trace_program
+    from tests.conformance.program import Program, trace_program
     from torch_max_backend import UnsupportedOperatorError
 
     with pytest.raises(UnsupportedOperatorError):

@@ -18,7 +18,7 @@ from torch import Tensor
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 MANY = 100_000
@@ -115,7 +115,8 @@ KINDS |= dict.fromkeys(("dropout2d", "alpha_dropout", "binomial"), ("static",))
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     programs = [
         Program(f"{name}-{kind}", function, given, kind == "dynamic")
@@ -551,7 +552,7 @@ def test_training_uses_the_mask_of_forward() -> None:
 
 
 def test_generators_of_ones_own_are_refused() -> None:
-    from tests.conformance.together import Program, trace_program
+    from tests.conformance.program import Program, trace_program
     from torch_max_backend import UnsupportedOperatorError
 
     generator = torch.Generator()

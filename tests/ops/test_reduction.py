@@ -11,7 +11,7 @@ import torch
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 NAN, INF = float("nan"), float("inf")
 

@@ -15,7 +15,7 @@ from tests.support.images import IMAGES, ROWS, VOLUMES, random, spoiled
 from torch_max_backend.compatibility import LANCZOS
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 Case = tuple[Callable[..., Any], list[torch.Tensor]]

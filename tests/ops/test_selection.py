@@ -12,7 +12,7 @@ import torch
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 NAN, INF = float("nan"), float("inf")
 INTEGERS = (torch.uint8, torch.int16, torch.int64)

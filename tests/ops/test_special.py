@@ -14,7 +14,7 @@ import torch
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 _NAN, _INF = float("nan"), float("inf")
 _EDGES = [_NAN, _INF, -_INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.5]
@@ -147,7 +147,8 @@ def _points() -> list[torch.Tensor]:
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     tensors = [t for found in _arguments(torch.float64).values() for t in found]
     short = [t for n in _SHORT for t in _arguments(torch.float32)[n]]

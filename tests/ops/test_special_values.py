@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 _NAN, _INF = float("nan"), float("inf")
 _VALUES = [_NAN, _INF, -_INF, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, 88.5, 89.0, -104.0, 1e30, 1e-30]
@@ -51,7 +51,8 @@ _BINARY = {
 
 @cache
 def _program(kind: str, dtype: torch.dtype) -> Program:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
     values = torch.tensor(_VALUES, dtype=dtype)
     if kind == "unary":

@@ -13,7 +13,7 @@ from tests.support.groups import compile_group
 from tests.support.images import IMAGES, VOLUMES, random, spoiled
 
 if TYPE_CHECKING:
-    from tests.conformance.together import Program
+    from tests.conformance.program import Program
 
 aten = torch.ops.aten
 Case = tuple[Callable[..., Any], list[torch.Tensor]]
@@ -142,7 +142,8 @@ def test_agrees_with_eager(name: str) -> None:
 
 @compile_group("unpooling", weight=1)
 def test_positions_outside_a_plane_raise() -> None:
-    from tests.conformance.together import Program, compile_together
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
     from torch_max_backend.errors import ExecutionError
 
     places = torch.tensor([[[[0, 99]]]])

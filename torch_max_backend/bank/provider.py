@@ -21,7 +21,7 @@ ABI = 1
 
 @dataclass(frozen=True)
 class Provider:
-    """Who computes matrix products on CPU, called by the threads of MAX's own pool.
+    """Who computes matrix products on CPU, called by the threads of the engine.
 
     Attributes:
         name: ``mojo``: ``mojo_kernels/panels.mojo``, compiled into each graph; otherwise a library

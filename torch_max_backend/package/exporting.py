@@ -67,7 +67,7 @@ def export(
         OptionError: An option is unknown or has a bad value.
         UnsupportedError: Something in the graph has no MAX counterpart; all of it is listed.
         ConversionError: A lowering failed.
-        CompilationError: MAX could not compile the graph.
+        CompilationError: The graph could not be compiled.
         PackageError: The folder cannot be written, or is there and no package; or the structure
             of arguments or results cannot be packaged.
     """

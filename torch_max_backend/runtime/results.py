@@ -74,8 +74,8 @@ def execution_error(error: Exception, signature: Signature, arguments: list[Any]
         return LinearAlgebraError(failed[1], f"  Arguments: {shown}")
     kind = IndexOutOfBoundsError if "out of bounds" in str(error) else ExecutionError
     found = kind(
-        "The compiled MAX model failed while it ran.",
-        f"  MAX says: {str(error).strip()}",
+        "The compiled graph failed while it ran.",
+        f"  What it says: {str(error).strip()}",
         f"  Arguments: {shown}",
         "Check values that decide validity (indices, sizes); eager PyTorch on the same inputs "
         "tells whether the program or the backend is at fault.",

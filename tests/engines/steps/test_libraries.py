@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -396,7 +397,45 @@ def test_first_library_holds_the_standard_kernels(
     # The copy lacks one of the two, so the standard ones are left out.
     assert _sums_right()
     assert [DOUBLE.symbol in text for text in builds] == [True, False]
-    assert "The standard kernels of cumsum are left out" in caplog.text
+    assert "Only what is needed at once is built of cumsum" in caplog.text
+
+
+def test_families_share_a_library(
+    cache: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "1")
+    for path in cache.glob("cumsum-*"):
+        path.unlink()
+    other = Instance.of("tmb_take", {}, [("float32", 1), ("float32", 1), ("int64", 1)])
+    monkeypatch.setattr(libraries, "_load", _load_anything)
+    found = addresses([CUMSUM, other])
+    assert len(builds) == 1
+    assert all(f"def {i.symbol}(" in builds[0] for i in (CUMSUM, other))
+    assert found == {CUMSUM: 1, other: 1}
+    assert len(list(cache.glob("several-*.so"))) == 1
+    of_cumsum, of_take = (
+        library_files.read(*cache.glob(f"{n}-*.json")) for n in ("cumsum", "take")
+    )
+    assert of_cumsum.symbols == {CUMSUM.symbol: str(CUMSUM)}
+    assert of_take.symbols == {other.symbol: str(other)}
+    assert of_cumsum.file == of_take.file
+
+
+def _load_anything(need: Any, manifest: library_files.Manifest) -> str:
+    libraries._loaded[need.family, need.key] = dict.fromkeys(manifest.symbols, 1)
+    return ""
+
+
+def test_a_family_that_does_not_build_leaves_the_others(
+    cache: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "1")
+    for path in cache.glob("cumsum-*"):
+        path.unlink()
+    with pytest.raises(LibraryError, match="that was built does not load"):
+        addresses([CUMSUM, Instance.of("tmb_take", {}, [("float32", 1)] * 2 + [("int64", 1)])])
+    assert len(builds) == 3
+    assert _sums_right()
 
 
 def test_two_processes_build_once(cache: Path, warm: Path, tmp_path: Path) -> None:
@@ -609,7 +648,7 @@ def test_libraries_on_the_command_line(
 def test_doctor_tells_of_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (told,) = doctor._libraries(True)
     assert told.state == "ok"
-    assert told.found.startswith("gemm, attention, ")
+    assert told.found.startswith("attention, gemm, ")
     assert told.found.endswith(" will be built when they are first needed")
     assert "cache warm --libraries" in told.advice
     monkeypatch.setattr(families, "_STANDARD", {"cumsum": [("tmb_cumsum", {})]})

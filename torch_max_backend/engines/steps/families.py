@@ -129,12 +129,20 @@ def _support_text() -> str:
     return json.dumps(sorted(support().items()))
 
 
-def write_sources(family: Family, folder: Path) -> None:
-    """Write the Mojo package that a family's shells import from into a folder."""
-    if family.source:
-        write_users(Path(family.source), folder / PACKAGE)
-    else:
-        write_own(family.modules, folder / PACKAGE)
+def write_sources(families: Iterable[Family], folder: Path) -> None:
+    """Write the Mojo package that a library's shells import from into a folder.
+
+    Args:
+        families: Those of the shells: any of this package's kernels, or one of another's.
+        folder: Where the package is made.
+    """
+    modules: list[str] = []
+    for family in families:
+        if family.source:
+            write_users(Path(family.source), folder / PACKAGE)
+        modules += family.modules
+    if modules:
+        write_own(modules, folder / PACKAGE)
 
 
 def standard(family: Family) -> Sequence[Instance]:

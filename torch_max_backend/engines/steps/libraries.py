@@ -7,6 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,9 +30,8 @@ from torch_max_backend.engines.steps.families import (
 )
 from torch_max_backend.engines.steps.library_files import Manifest
 from torch_max_backend.engines.steps.openmp import team_mode
-from torch_max_backend.engines.steps.shells import PACKAGE, Instance, shells_text
+from torch_max_backend.engines.steps.shells import Instance, shells_text
 from torch_max_backend.engines.steps.signatures import kernels
-from torch_max_backend.engines.steps.sources import write_own
 from torch_max_backend.errors import CacheError, CompilationError, LibraryError
 from torch_max_backend.log import get_logger
 
@@ -60,17 +60,17 @@ class _Need:
         family: Whose libraries.
         key: What they are made of.
         symbols: What has to be exported, each with a description.
-        extra: What a first library exports besides.
-        write: Writes the sources of a library of symbols to a folder; returns the main file.
+        text: The Mojo text that exports them, which imports from ``family.modules``; "" for shells.
+        instances: The shells, by symbol.
         error: Why it could not be built.
     """
 
     family: Family
     key: str
     symbols: Mapping[str, str]
-    extra: Mapping[str, str]
-    write: Callable[[Path, Iterable[str]], Path]
-    error: Exception | None = field(default=None)
+    text: str = ""
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    error: Exception | None = None
 
     def missing(self) -> dict[str, str]:
         """What no loaded library exports."""
@@ -80,6 +80,17 @@ class _Need:
     def place(self) -> tuple[Family, str, frozenset[str]]:
         """What is to be built."""
         return self.family, self.key, frozenset(self.missing())
+
+    @property
+    def alone(self) -> bool:
+        """Whether it has to have a library of its own."""
+        return bool(self.text or self.family.source)
+
+    def extra(self) -> dict[str, str]:
+        """What a first library exports besides."""
+        if self.text or any(library_files.kept(self.family.name, self.key)):
+            return {}
+        return {s: str(i) for s, i in self.instances.items() if s not in self.symbols}
 
 
 def addresses(instances: Sequence[Instance]) -> dict[Instance, int]:
@@ -198,30 +209,15 @@ def _run_text() -> str:
 
 
 def _text_need(name: str, text: str, symbols: Mapping[str, str], modules: Sequence[str]) -> _Need:
-    def write(folder: Path, wanted: Iterable[str]) -> Path:
-        (folder / "main.mojo").write_text(text)
-        if modules:
-            write_own(modules, folder / PACKAGE)
-        return folder / "main.mojo"
-
-    return _Need(Family(name, ()), text_key(text, modules), symbols, {}, write)
+    return _Need(Family(name, tuple(modules)), text_key(text, modules), symbols, text)
 
 
 def _need(family: Family, instances: Sequence[Instance]) -> _Need:
-    known = {i.symbol: i for i in [*standard(family), *instances]}
-
-    def write(folder: Path, symbols: Iterable[str]) -> Path:
-        main = folder / "main.mojo"
-        main.write_text(shells_text([known[s] for s in sorted(symbols)]))
-        write_sources(family, folder)
-        return main
-
     return _Need(
         family,
         key_of(family),
         {i.symbol: str(i) for i in instances},
-        {i.symbol: str(i) for i in standard(family)},
-        write,
+        instances={i.symbol: i for i in [*standard(family), *instances]},
     )
 
 
@@ -251,7 +247,8 @@ def _provide(needs: Sequence[_Need]) -> None:
 
 def _build_all(needs: Sequence[_Need]) -> None:
     """Build, here and in threads while the machine has compile slots."""
-    waiting = deque(needs)
+    waiting = deque(_batches(needs))
+    count = len(waiting)
     done = threading.Semaphore(0)
 
     def work() -> None:
@@ -260,49 +257,93 @@ def _build_all(needs: Sequence[_Need]) -> None:
         with compile_slot(lock=False):
             while True:
                 try:
-                    need = waiting.popleft()
+                    batch = waiting.popleft()
                 except IndexError:
                     return
                 try:
-                    _build_missing(need)
+                    _build_missing(batch)
                 except Exception as e:
-                    need.error = e
+                    for need in batch:
+                        need.error = need.error or e
                 finally:
                     done.release()
 
-    for _ in range(min(len(needs), compile_jobs()) - 1):
+    for _ in range(min(count, compile_jobs()) - 1):
         threading.Thread(target=work, name="torch_max_backend-libraries", daemon=True).start()
     work()
-    for _ in needs:
+    for _ in range(count):
         done.acquire()
 
 
-def _build_missing(need: _Need) -> None:
-    with library_files.building(need.family.name, need.key):
-        if _find(need):
-            return  # another process or thread was faster
-        symbols = need.missing()
-        first = not any(library_files.kept(need.family.name, need.key))
-        if first and need.extra.keys() - symbols.keys():
+def _batches(needs: Sequence[_Need]) -> list[list[_Need]]:
+    """What to build as one library each: a library costs 6 CPU s before its first shell, so there
+    are no more of them than can be built at a time."""
+    found = [[need] for need in needs if need.alone]
+    rest = sorted((n for n in needs if not n.alone), key=lambda n: -len(n.missing()))
+    groups: list[list[_Need]] = [[] for _ in range(min(len(rest), compile_jobs()))]
+    for need in rest:
+        min(groups, key=lambda g: sum(len(n.missing()) for n in g)).append(need)
+    return found + groups
+
+
+def _build_missing(batch: Sequence[_Need]) -> None:
+    """Build what is missing as one library; where that fails, each family's alone."""
+    with ExitStack() as stack:
+        for need in sorted(batch, key=lambda n: (n.family.name, n.key)):
+            stack.enter_context(library_files.building(need.family.name, need.key))
+        # Another process or thread may have been faster.
+        missing = [need for need in batch if not _find(need)]
+        if not missing:
+            return
+        wanted = [{**need.extra(), **need.missing()} for need in missing]
+        try:
+            _build_one(missing, wanted)
+            return
+        except CompilationError as e:
+            if len(missing) == 1 and wanted[0].keys() == missing[0].missing().keys():
+                raise
+            names = ", ".join(need.family.name for need in missing)
+            log.warning("Only what is needed at once is built of %s: %s", names, e)
+        for need in missing:
             try:
-                _build_one(need, {**need.extra, **symbols})
-                return
+                _build_one([need], [need.missing()])
             except CompilationError as e:
-                log.warning("The standard kernels of %s are left out: %s", need.family.name, e)
-        _build_one(need, symbols)
+                need.error = e
 
 
-def _build_one(need: _Need, symbols: Mapping[str, str]) -> None:
+def _build_one(needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]]) -> None:
     def make(folder: Path) -> Path:
-        out = folder / f"{need.family.name}.so"
-        build(need.write(folder, symbols), out, folder, defines())
+        out = folder / "library.so"
+        build(_write_sources(needs, symbols, folder), out, folder, defines())
         return out
 
-    manifest = library_files.add(need.family.name, need.key, symbols, make)
-    log.info("Built %s: %s", manifest.file, ", ".join(symbols.values()))
-    if problem := _load(need, manifest):
-        library_files.discard(manifest, problem)
-        raise LibraryError(f"The library {manifest.file} that was built does not load: {problem}")
+    parts = [
+        library_files.Part(need.family.name, need.key, wanted)
+        for need, wanted in zip(needs, symbols, strict=True)
+    ]
+    for need, manifest in zip(needs, library_files.add(parts, make), strict=True):
+        log.info("Built %s: %s", manifest.file, ", ".join(manifest.symbols.values()))
+        if problem := _load(need, manifest):
+            library_files.discard(manifest, problem)
+            raise LibraryError(
+                f"The library {manifest.file} that was built does not load: {problem}"
+            )
+
+
+def _write_sources(
+    needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]], folder: Path
+) -> Path:
+    """Write the sources of a library of symbols to a folder; returns the main file."""
+    main = folder / "main.mojo"
+    if text := needs[0].text:
+        main.write_text(text)
+    else:
+        shells = {
+            s: n.instances[s] for n, wanted in zip(needs, symbols, strict=True) for s in wanted
+        }
+        main.write_text(shells_text([shells[s] for s in sorted(shells)]))
+    write_sources([need.family for need in needs], folder)
+    return main
 
 
 def _find(need: _Need) -> bool:

@@ -1,9 +1,10 @@
 """The files of step libraries in the cache directory: checked, atomic, private to the user.
 
-A library has a manifest, ``<family>-<key>-<contents>.json``, with what it exports, its file and the
-checksum of that. The library's file is named by its checksum and written first, so that whatever
-concurrent processes do, a manifest that is there names a whole file. Whatever is wrong with either
-is logged, removed, and counts as missing.
+A library may hold kernels of several families. It has a manifest for each of them,
+``<family>-<key>-<contents>.json``, with what it exports of the family, its file and the checksum of
+that. The library's file is named by its checksum and written first, so that whatever concurrent
+processes do, a manifest that is there names a whole file. Whatever is wrong with either is logged,
+removed, and counts as missing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +32,11 @@ try:
 except ImportError:  # Windows, where Mojo does not run natively anyway
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "steps"
 SUFFIX = ".so"
 _MANIFEST = re.compile(r"(?P<family>\w+)-(?P<key>[0-9a-f]{24})-[0-9a-f]{12}\.json")
+_LIBRARY = re.compile(r"\w+-(?P<sha256>[0-9a-f]{24})\.so")
 _PARTIAL = ".partial-"
 _DAY = 24 * 3600
 # Seconds without use after which a library of other sources, compilers or processors goes, and
@@ -51,11 +53,11 @@ class Manifest:
 
     Attributes:
         path: The manifest's file.
-        family: The name of the source file that holds the kernels.
+        family: The name of the family of kernels.
         key: Of sources, compiler, processor and threads.
         file: The library.
         sha256: The library's checksum.
-        symbols: What it exports, each with a description.
+        symbols: What it exports of the family, each with a description.
         size: Bytes of the library.
         used: When it was last used, seconds since the epoch.
     """
@@ -80,60 +82,77 @@ def folder() -> Path:
     return folder_to_write(FOLDER)
 
 
-def add(
-    family: str,
-    key: str,
-    symbols: Mapping[str, str],
-    build: Callable[[Path], Path],
-) -> Manifest:
+@dataclass(frozen=True)
+class Part:
+    """What a library is to export of one family.
+
+    Attributes:
+        family: The name of the family of kernels.
+        key: Of sources, compiler, processor and threads.
+        symbols: What it exports, each with a description.
+    """
+
+    family: str
+    key: str
+    symbols: Mapping[str, str]
+
+
+def add(parts: Sequence[Part], build: Callable[[Path], Path]) -> list[Manifest]:
     """Build a library and keep it.
 
     Args:
-        family: The name of the source file that holds the kernels.
-        key: Of sources, compiler, processor and threads.
-        symbols: What it exports, each with a description.
+        parts: What it exports.
         build: Called with an empty folder on the disk where libraries are kept; returns the
             library's file there. Called again, for another disk, if that one is full.
+
+    Returns:
+        A manifest for each part.
 
     Raises:
         CacheError: It could not even be written to a temporary folder.
     """
 
-    def write(kept: Path) -> Manifest:
+    def write(kept: Path) -> list[Manifest]:
         with temporary_folder(_PARTIAL, kept) as work:
             try:
                 content = build(work).read_bytes()
             except LibraryError:
                 check_room(kept)
                 raise
-        return _keep(kept, content, family, key, symbols)
+        return _keep(kept, content, parts)
 
     found = written_in(FOLDER, write)
     with contextlib.suppress(OSError):
-        tidy(found.path.parent, {key})
+        tidy(found[0].path.parent, {part.key for part in parts})
     return found
 
 
-def _keep(
-    kept: Path, content: bytes, family: str, key: str, symbols: Mapping[str, str]
-) -> Manifest:
+def _keep(kept: Path, content: bytes, parts: Sequence[Part]) -> list[Manifest]:
     sha256 = hashlib.sha256(content).hexdigest()
-    contents = hashlib.sha256("\n".join(sorted(symbols)).encode()).hexdigest()[:12]
-    file = kept / f"{family}-{sha256[:24]}{SUFFIX}"
-    manifest = {
-        "format": FORMAT,
-        "family": family,
-        "key": key,
-        "library": file.name,
-        "sha256": sha256,
-        "size": len(content),
-        "symbols": dict(symbols),
-    }
+    name = parts[0].family if len(parts) == 1 else "several"
+    file = kept / f"{name}-{sha256[:24]}{SUFFIX}"
     # A library of this name that is there may be damaged, and loaded: it is replaced, not changed.
     _write(file, content)
-    path = kept / f"{family}-{key}-{contents}.json"
-    _write(path, json.dumps(manifest, indent=1).encode())
-    return Manifest(path, family, key, file, sha256, symbols, len(content), time.time())
+    found = []
+    for part in parts:
+        contents = hashlib.sha256("\n".join(sorted(part.symbols)).encode()).hexdigest()[:12]
+        manifest = {
+            "format": FORMAT,
+            "family": part.family,
+            "key": part.key,
+            "library": file.name,
+            "sha256": sha256,
+            "size": len(content),
+            "symbols": dict(part.symbols),
+        }
+        path = kept / f"{part.family}-{part.key}-{contents}.json"
+        _write(path, json.dumps(manifest, indent=1).encode())
+        found.append(
+            Manifest(
+                path, part.family, part.key, file, sha256, part.symbols, len(content), time.time()
+            )
+        )
+    return found
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -176,7 +195,8 @@ def read(path: Path) -> Manifest:
             raise ValueError(f"it has format {found['format']!r}, not {FORMAT}")
         if name is None or (found["family"], found["key"]) != name.groups():
             raise ValueError("it is another library's")
-        if found["library"] != f"{found['family']}-{found['sha256'][:24]}{SUFFIX}":
+        named = _LIBRARY.fullmatch(found["library"])
+        if named is None or named["sha256"] != found["sha256"][:24]:
             raise ValueError("it names another library")
         symbols = {str(k): str(v) for k, v in found["symbols"].items()}
         file = path.parent / found["library"]
@@ -215,7 +235,8 @@ def discard(manifest: Manifest, reason: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove the library that a manifest describes, as far as it does."""
+    """Remove the library that a manifest describes, as far as it does. Manifests of its other
+    families are found bad when they are read."""
     with contextlib.suppress(OSError, ValueError):
         _unlink(read(path).file)
     _unlink(path)
