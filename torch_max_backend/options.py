@@ -23,8 +23,9 @@ class Options:
     Attributes:
         mode: ``"default"``; ``"reduce-overhead"`` (on a GPU, kernel launches are captured once as a
             device graph and replayed; on CPU as the default) or ``"max-autotune"`` (each graph is
-            made with every engine and bank that this machine has, and the fastest is kept). ``mode=`` of
-            ``torch.compile`` says the same, but torch does not take it beside ``options=``.
+            made with every engine and bank that this machine has, and the fastest is kept).
+            ``mode=`` of ``torch.compile`` says the same, but torch does not take it beside
+            ``options=``.
         engine: Who executes graphs: ``"steps"`` (on CPU, a table of calls of precompiled kernels:
             nothing is compiled for a graph), ``"max"`` (MAX compiles each graph) or ``"auto"``
             (steps on CPU where they can, else MAX). ``None``: as ``TORCH_MAX_BACKEND_ENGINE`` says
@@ -36,8 +37,9 @@ class Options:
         cache: Keep and reuse compiled artifacts on disk. ``None``: as ``TORCH_MAX_BACKEND_CACHE``
             says (on unless set).
         bank: Who computes matrix products, convolutions and attention on CPU: ``"mojo"`` (kernels
-            of this package), ``"mkl"`` (torch's MKL, called from the engine's threads), ``False`` (MAX's
-            own, compiled anew for each shape). ``None``, ``True``: the fastest for this processor.
+            of this package), ``"mkl"`` (torch's MKL, called from the engine's threads), ``False``
+            (MAX's own, compiled anew for each shape). ``None``, ``True``: the fastest for this
+            processor.
         background: Answer calls with eager PyTorch while a process of its own compiles, and switch
             to the compiled model between two calls. ``None``: no, the first call waits.
         activation_memory_budget: How much of the memory for what forward keeps for backward may be

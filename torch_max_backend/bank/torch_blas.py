@@ -14,7 +14,7 @@ from torch_max_backend.bank.provider import Provider, candidate
 @candidate("mkl")
 def torch_mkl() -> Provider | None:
     """MKL, where torch's CPU library exports it. Without its switch for threads it would start
-    threads of its own beside MAX's, so it is not taken then."""
+    threads of its own beside the engine's, so it is not taken then."""
     if sys.byteorder != "little" or not torch.backends.mkl.is_available():
         return None
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
