@@ -145,6 +145,7 @@ class Plan:
                 module = copied(piece.module)
                 try:
                     piece.job = start_job(module, piece.static, self._options, piece.exact)
+                    piece.job.partly = True
                 except OptionError:
                     raise  # the user's to mend; no node is to blame
                 except MaxBackendError as e:
@@ -180,6 +181,25 @@ class Plan:
             refused = {o: str(error) for n in calls for o in _origins(module, n)}
         self.reasons = {**refused, **self.reasons}
 
+    def settle(self) -> None:
+        """Leave to torch what has no step as well, where MAX is not to compile the whole piece;
+        nothing is built."""
+        with own_modes():
+            while any(self._leave(piece) for piece in self.pieces):
+                self._cut()
+
+    def _leave(self, piece: Piece) -> bool:
+        job = piece.job
+        if not isinstance(job, Job) or job.engine == "max":
+            return False
+        try:
+            job.plan()
+        except MaxBackendError as e:
+            if job.is_cut(e):
+                self._refuse(e, job.trace.module)
+                return True
+        return False
+
     def _give_up(self, error: MaxBackendError) -> None:
         """Leave everything to torch."""
         self.pieces, self.whole = [], None
@@ -203,6 +223,7 @@ class Plan:
         """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
         from torch_max_backend.compile.background import Background
 
+        self.settle()
         if not self.pieces:
             return self.functions()[0]
         job = self.pieces[0].job

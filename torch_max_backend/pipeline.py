@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_max_backend import environment, forks, profile
 from torch_max_backend.cache import memo, store
-from torch_max_backend.errors import CacheError, CompilationError, OptionError, StepsError
+from torch_max_backend.errors import (
+    CacheError,
+    CompilationError,
+    MaxBackendError,
+    OptionError,
+    StepsError,
+)
 from torch_max_backend.log import get_logger, say
 from torch_max_backend.options import Options
 from torch_max_backend.private_dir import place
@@ -185,7 +192,12 @@ def engine_of(trace: Trace, options: Options) -> str:
 
 @dataclass(eq=False)
 class Job:
-    """A graph to be made a function of, now or by a thread."""
+    """A graph to be made a function of, now or by a thread.
+
+    Attributes:
+        partly: Whether torch runs the nodes without a step where those are few, instead of MAX the
+            whole graph.
+    """
 
     trace: Trace
     entry: str
@@ -196,6 +208,32 @@ class Job:
     clock: profile.Clock
     engine: str = "max"
     record: profile.Graph | None = None
+    partly: bool = False
+    _plan: Plan | None = None
+
+    def plan(self) -> Plan:
+        """How the steps engine runs the graph; made once.
+
+        Raises:
+            ConversionError: A lowering failed.
+            StepsError: An operation has no step.
+        """
+        from torch_max_backend.engines.steps.planned import planned
+
+        if self._plan is None:
+            self._plan = planned(self.trace)
+        return self._plan
+
+    def is_cut(self, error: MaxBackendError) -> bool:
+        """Whether what an error names is torch's, and the rest to be planned again."""
+        if self.engine == "steps":
+            return True
+        names = {node for node, _ in error.refused}
+        plain = all(
+            isinstance(n.target, OpOverload) and n.graph is self.trace.module.graph for n in names
+        )
+        # Each cut costs two tables and what fusion there was: MAX is better where cuts are many.
+        return self.partly and bool(names) and plain and 2 * len(names) <= self.operators
 
     @property
     def caching(self) -> bool:
@@ -331,11 +369,10 @@ def _planned(jobs: Sequence[Job]) -> dict[Job, Plan]:
     """Plan those jobs that the steps engine can run, and store the plans.
 
     Raises:
-        StepsError: One cannot be, and its engine is to be ``steps``.
-        CompilationError: The same, for a library of kernels that cannot be built.
+        StepsError: One cannot be, and its engine is to be ``steps``, or torch runs what it cannot.
+        CompilationError: A library of kernels cannot be built, and the engine is to be ``steps``.
     """
     from torch_max_backend.debug.dump import keep_plan
-    from torch_max_backend.engines.steps.planned import planned
     from torch_max_backend.engines.steps.serialize import serialized
     from torch_max_backend.engines.steps.table import kernels_of
     from torch_max_backend.engines.steps.text import text_of
@@ -345,14 +382,14 @@ def _planned(jobs: Sequence[Job]) -> dict[Job, Plan]:
         if job.engine == "max":
             continue
         try:
-            plan = planned(job.trace)
+            plan = job.plan()
             job.clock.lap("plan")
             if environment.verbose():
                 say(text_of(plan))
             kernels_of(plan)
             job.clock.lap("kernels")
         except (StepsError, CompilationError) as e:
-            if job.engine == "steps":
+            if job.is_cut(e):
                 raise
             log.info("MAX compiles a graph: %s", e)
             continue

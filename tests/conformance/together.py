@@ -16,7 +16,7 @@ from torch_max_backend.errors import StepsError
 
 # MAX compiles one program in so many, and what the steps engine refuses. A module costs it 12 CPU s
 # and a second more a program.
-SHARE = 12
+SHARE = 24
 
 
 def by_turns(

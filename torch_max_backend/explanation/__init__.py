@@ -128,6 +128,7 @@ class _Collector:
         from torch_max_backend.cache.autograd import MaxOutputCode
 
         plan = Plan(module, static, self.options, exact)
+        plan.settle()
         self.plans.append((kind, plan))
         self.found.graphs.append(graph_report(kind, plan, exact))
 

@@ -264,7 +264,6 @@ def _part(piece: Piece) -> PartReport:
 
 def _engine(job: Job) -> tuple[str, int, dict[str, str]]:
     """Who would run a graph, in how many steps, and why not as steps."""
-    from torch_max_backend.engines.steps.planned import planned
     from torch_max_backend.errors import MaxBackendError
     from torch_max_backend.pipeline import own_modes
 
@@ -272,7 +271,7 @@ def _engine(job: Job) -> tuple[str, int, dict[str, str]]:
         return "max", 0, {}
     try:
         with own_modes():
-            return "steps", len(planned(job.trace).steps), {}
+            return "steps", len(job.plan().steps), {}
     except MaxBackendError as e:
         return "max", 0, {str(n.target): why for n, why in e.refused} or {"": str(e)}
 

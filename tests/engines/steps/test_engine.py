@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from torch_max_backend import explain, max_backend
+from torch_max_backend import explain, max_backend, pipeline
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.errors import IndexOutOfBoundsError, StepsError
 
@@ -46,6 +46,33 @@ def test_an_operation_without_a_step_is_named_with_the_users_line() -> None:
     with torch.no_grad(), pytest.raises(StepsError, match="control flow") as caught:
         _compiled(branching)(torch.randn(4, 8))  # type: ignore[operator]
     assert "test_engine.py" in str(caught.value)
+
+
+def test_torch_runs_few_operations_without_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(jobs: object) -> None:
+        raise AssertionError("MAX compiles")
+
+    monkeypatch.setattr(pipeline, "_made", refuse)
+    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+
+    def picked(x: torch.Tensor) -> torch.Tensor:
+        y = torch.sigmoid(x * 2 + 1) - 0.5
+        places = (y > 0).nonzero()
+        return (places + 1).sum(0).float() * y.mean()
+
+    options = {"fallback": "eager", "min_ops": 1}
+    found = explain(picked, torch.randn(4, 8), options=options)
+    assert [p.engine for p in found.graphs[0].parts] == ["steps", "steps"]
+    assert [o.name for o in found.graphs[0].operators if o.place == "eager"] == [
+        "aten.nonzero.default"
+    ]
+    counters.clear()
+    compiled = torch.compile(picked, backend=max_backend, fullgraph=True, options=options)
+    for rows in (3, 5, 7):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(compiled(x), picked(x))
+    assert counters["max_backend"]["eager aten.nonzero.default"] >= 1
+    assert counters["max_backend"]["parts"] == 2 * counters["max_backend"]["graphs"]
 
 
 def test_calls_that_are_written_out_give_what_the_general_way_gives() -> None:
