@@ -164,7 +164,9 @@ def _close(ours: torch.Tensor, program: Program, index: int) -> None:
     exact = program.flat(*[t.double() for t in program.tensors])[index]
     size = exact.abs().max()
     rounding = torch.finfo(ours.dtype).eps
-    allowed = 1.5 * (theirs.double() - exact).abs().max() + 8 * rounding * size
+    # In float64 the exact result is torch's own, which is as far off.
+    few = 16 if ours.dtype == torch.float64 else 8
+    allowed = 1.5 * (theirs.double() - exact).abs().max() + few * rounding * size
     assert (ours.double() - exact).abs().max() <= allowed
 
 

@@ -105,6 +105,7 @@ def test_every_row_names_a_known_operator() -> None:
     assert len(names) == len(set(names)), "an operator has two rows"
 
 
+@pytest.mark.thorough
 def test_every_lowering_is_reached() -> None:
     """Each lowering stands in the trace of some row's samples, or ``ELSEWHERE`` names its test."""
     from tests.conformance.coverage import uncovered

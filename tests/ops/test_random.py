@@ -176,9 +176,11 @@ def test_philox_known_answers() -> None:
 
 @pytest.mark.parametrize("seed", [0, -1, 0x299F31D0A4093822])
 def test_words_are_philox_of_seed_and_element(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_max_backend.engines.steps import run
     from torch_max_backend.runtime import executable
 
-    monkeypatch.setattr(executable, "draw", lambda device: torch.tensor(seed))
+    for module in (executable, run):
+        monkeypatch.setattr(module, "draw", lambda device: torch.tensor(seed))
     words = one("randint_words").tolist()
     blocks = [philox(seed % (1 << 64), [block, 0, 0, 0]) for block in range(16)]
     assert words == [blocks[i % 16][i // 16] for i in range(64)]

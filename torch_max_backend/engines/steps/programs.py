@@ -287,7 +287,8 @@ def _operations(program: Program) -> set[Operation]:
 def unsupported(program: Program) -> Collection[Operation]:
     """The operations of a program that no library has: names with the dtypes of the result and of
     the operands."""
-    return sorted(_operations(program) - _libraries().keys())
+    moved = {("copy", dtype) for dtype in dtypes_of(program) if dtype not in _SIZES}
+    return sorted(moved | (_operations(program) - _libraries().keys()))
 
 
 def prepare(programs: Iterable[Program]) -> None:

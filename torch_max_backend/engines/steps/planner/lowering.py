@@ -282,15 +282,16 @@ class Lowering:
         self.views[node.results[0]] = self.view(node.operands[0]).transpose([int(i) for i in order])
 
     def _do_slice(self, node: Node) -> None:
-        self._slice(node, node.attributes["starts"], node.attributes["steps"])
+        found = node.attributes
+        self._slice(node, found["starts"], found["stops"], found["steps"])
 
     def _do_moslice(self, node: Node) -> None:
-        starts, _, steps = (self.numbers(v) for v in node.operands[1:4])
-        if starts is None or steps is None:
+        starts, stops, steps = (self.numbers(v) for v in node.operands[1:4])
+        if starts is None or stops is None or steps is None:
             raise NotPlanned("a slice whose bounds are computed")
-        self._slice(node, starts, steps)
+        self._slice(node, starts, stops, steps)
 
-    def _slice(self, node: Node, starts: Sizes, steps: Sizes) -> None:
+    def _slice(self, node: Node, starts: Sizes, stops: Sizes, steps: Sizes) -> None:
         known = [s for s in steps if isinstance(s, int)]
         if len(known) != len(steps):
             raise NotPlanned("a slice whose step is symbolic")
@@ -298,7 +299,7 @@ class Lowering:
         if any(n == 0 for n in result.shape):
             self.views[result] = View.whole(result)
             return
-        found = tuple(map(_from_front, starts, view.shape))
+        found = tuple(map(_begin, starts, stops, known, view.shape, result.shape))
         self.views[result] = view.slice(found, result.shape, known)
 
     def _do_range(self, node: Node) -> None:
@@ -478,8 +479,27 @@ def _kept(view: View, keep: list[int]) -> View:
     )
 
 
-def _from_front(start: Size, size: Size) -> Size:
-    """A slice's start as a position; MAX counts negative ones from the end."""
-    if isinstance(start, int) and start < 0:
-        return size + start
-    return start
+def _begin(start: Size, stop: Size, step: int, size: Size, count: Size) -> Size:
+    """The position of a slice's first element: MAX counts negative ones from the end, and takes
+    what lies before the first element for that. Of a symbolic size, ``count``, how many elements
+    the slice has, tells whether a start does.
+
+    Raises:
+        NotPlanned: It does not tell.
+    """
+    factors = [start] if isinstance(start, int) else [*start.terms.values()]
+    if min(factors) >= 0:
+        return start
+    if isinstance(size, int) and isinstance(start, int):
+        return max(size + start, 0)
+    ends = [size + stop] if isinstance(stop, int) and stop < 0 else [stop, size]
+
+    def fits(begin: Size) -> bool:
+        return any((end - begin + step - 1) // step == count for end in ends)
+
+    # A start with factors of both signs may be counted from either end.
+    places = [size + start, 0] if max(factors) <= 0 else [start, size + start, 0]
+    found = [place for place in places if step > 0 and fits(place)]
+    if len(found) != 1:
+        raise NotPlanned("a slice that may begin before the first element")
+    return found[0]
