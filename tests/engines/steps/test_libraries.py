@@ -37,6 +37,7 @@ from torch_max_backend.errors import LibraryError
 # They share what one of them builds, which takes 10 CPU s.
 pytestmark = pytest.mark.xdist_group("step_libraries")
 
+TAKE = Instance.of("tmb_take", {}, [("float32", 3), ("float32", 3), ("int64", 1)])
 CUMSUM = Instance.of("tmb_cumsum", {}, [("float32", 3), ("float32", 3)])
 DOUBLE = Instance.of("tmb_cumsum", {}, [("float64", 3), ("float64", 3)])
 INTEGER = ("int64", 0)
@@ -406,18 +407,17 @@ def test_families_share_a_library(
     monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "1")
     for path in cache.glob("cumsum-*"):
         path.unlink()
-    other = Instance.of("tmb_take", {}, [("float32", 1), ("float32", 1), ("int64", 1)])
     monkeypatch.setattr(libraries, "_load", _load_anything)
-    found = addresses([CUMSUM, other])
+    found = addresses([CUMSUM, TAKE])
     assert len(builds) == 1
-    assert all(f"def {i.symbol}(" in builds[0] for i in (CUMSUM, other))
-    assert found == {CUMSUM: 1, other: 1}
+    assert all(f"def {i.symbol}(" in builds[0] for i in (CUMSUM, TAKE))
+    assert found == {CUMSUM: 1, TAKE: 1}
     assert len(list(cache.glob("several-*.so"))) == 1
     of_cumsum, of_take = (
         library_files.read(*cache.glob(f"{n}-*.json")) for n in ("cumsum", "take")
     )
     assert of_cumsum.symbols == {CUMSUM.symbol: str(CUMSUM)}
-    assert of_take.symbols == {other.symbol: str(other)}
+    assert of_take.symbols == {TAKE.symbol: str(TAKE)}
     assert of_cumsum.file == of_take.file
 
 
@@ -433,7 +433,7 @@ def test_a_family_that_does_not_build_leaves_the_others(
     for path in cache.glob("cumsum-*"):
         path.unlink()
     with pytest.raises(LibraryError, match="that was built does not load"):
-        addresses([CUMSUM, Instance.of("tmb_take", {}, [("float32", 1)] * 2 + [("int64", 1)])])
+        addresses([CUMSUM, TAKE])
     assert len(builds) == 3
     assert _sums_right()
 
