@@ -45,7 +45,7 @@ class Stand:
 
 
 @pytest.fixture
-def stand(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
+def stand(private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch) -> Stand:
     stand = Stand()
     monkeypatch.setattr("torch_max_backend.pipeline._made", stand.make)
     return stand
@@ -150,7 +150,7 @@ class Block(torch.nn.Module):
 
 @compile_group("parallel", weight=2)
 def test_threads_compile_at_once_and_share_models(
-    private_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    private_cache: Path, tmp_path: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch_max_backend import max_backend
     from torch_max_backend.compile import module, worker
