@@ -133,18 +133,25 @@ class _Collected:
         return make_boxed_func(_Torch(self._plain[id(job.trace)][1]).run)
 
     def compile(self) -> int:
-        """Compile the graphs as one module and store it; returns how many they are."""
+        """Plan the graphs, or compile them as one module, and store that; returns how many they
+        are."""
         from torch_max_backend.cache import store
         from torch_max_backend.compile.module import build_module, compile_module, serialized
-        from torch_max_backend.pipeline import own_modes
+        from torch_max_backend.errors import MaxBackendError
+        from torch_max_backend.pipeline import _planned, own_modes
 
-        jobs = list(self._jobs.values())
+        jobs = []
         with own_modes():
-            module, libraries = build_module([job.trace for job in jobs])
-            artifact = serialized(compile_module(module, libraries, f"{len(jobs)} graphs"))
+            for job in self._jobs.values():
+                # What has no step is an error of its page again, or runs in torch.
+                with contextlib.suppress(MaxBackendError):
+                    jobs += [] if _planned([job]) else [job]
+            if jobs:
+                module, libraries = build_module([job.trace for job in jobs])
+                artifact = serialized(compile_module(module, libraries, f"{len(jobs)} graphs"))
         for job in jobs:
-            store.put(job.entry, artifact, job.parts, list(self._jobs))
-        return len(jobs)
+            store.put(job.entry, artifact, job.parts, [job.entry for job in jobs])
+        return len(self._jobs)
 
 
 class _Torch(Interpreter):

@@ -10,6 +10,7 @@ import pytest
 
 from tests.pages import Pages, blocks, script
 from tests.support.groups import compile_group
+from tests.support.step_libraries import lent
 from torch_max_backend import environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +30,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         patch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(folder / "cache"))
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))
         patch.delenv("TORCH_MAX_BACKEND_CACHE", raising=False)
-        yield Pages(SCRIPTS, folder)
+        with lent(folder / "cache"):
+            yield Pages(SCRIPTS, folder)
     shutil.rmtree(folder / "cache")  # a copy of the module for each graph
 
 

@@ -42,7 +42,7 @@ class Slow:
 
 
 @pytest.fixture
-def slow(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
+def slow(private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch) -> Slow:
     slow = Slow()
     monkeypatch.setattr(
         "torch_max_backend.pipeline.Job.functions", lambda job: [slow.function(job)]
