@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_max_backend.bank import provider as bank
 from torch_max_backend.bank.provider import Provider
@@ -128,3 +129,11 @@ def test_graphs_ask_for_what_they_call(
     assert signature(lambda x: x @ x, "mojo").bank.startswith("mojo")
     assert not signature(lambda x: x @ x, False).bank
     assert not signature(lambda x: x + 1, "mojo").bank
+
+
+def test_a_provider_is_found_under_fake_tensors() -> None:
+    bank.provider.cache_clear()
+    names = [name for name in bank.names() if bank.provider(name)]
+    bank.provider.cache_clear()
+    with FakeTensorMode():
+        assert [name for name in bank.names() if bank.provider(name)] == names
