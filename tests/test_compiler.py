@@ -181,7 +181,7 @@ def test_a_warm_start_builds_no_graph(started: Started) -> None:
 def test_a_damaged_artifact_gives_a_right_answer(started: Started) -> None:
     path = started.artifact()
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
+    content[-20] ^= 0x10  # not the header, which a small plan is shorter than
     path.write_bytes(content)
     outcome, log = started.run()
     assert outcome == {"built": [started.engine], "right": True}
