@@ -17,7 +17,13 @@ from torch_max_backend.bank.provider import routine
 from torch_max_backend.graph.interface import Signature
 from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
 from torch_max_backend.runtime.device_graph import DeviceGraphs, replayable
-from torch_max_backend.runtime.results import Rebuild, evaluator_or_none, execution_error
+from torch_max_backend.runtime.results import (
+    Rebuild,
+    check,
+    evaluator_or_none,
+    execution_error,
+    returned,
+)
 from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.timers import quiet
 
@@ -180,7 +186,7 @@ class Executable:
         after = None
         if self._evaluate_after is not None:
             after = self._evaluate_after(*symbols)
-            self._check(after)
+            check(after, self._signature.checks)
         for tensor, contiguous in pending:
             tensor.copy_(contiguous)
         for index, k in self._signature.copy_back:
@@ -188,27 +194,10 @@ class Executable:
         if self._only_values:
             arguments.clear()
             return results
-        numbers_out = iter(numbers[self._output_scalars_from :] if after is None else after)
-        outputs = [
-            results[index]
-            if kind == "value"
-            else arguments[index]
-            if kind == "input"
-            else next(numbers_out)
-            if kind == "scalar"
-            else None
-            for kind, index in self._plan
-        ]
+        scalars = numbers[self._output_scalars_from :] if after is None else after
+        outputs = returned(self._plan, results, arguments, scalars)
         arguments.clear()
         return outputs
-
-    def _check(self, values: list[Any]) -> None:
-        """Raise what the program asked for if a condition on sizes does not hold; the conditions
-        are the last of the values."""
-        checks = self._signature.checks
-        for holds, (_, message) in zip(values[len(values) - len(checks) :], checks, strict=True):
-            if not holds:
-                raise RuntimeError(message)
 
     def _separate(
         self, results: list[torch.Tensor], buffers: list[Buffer], arguments: list[Any]

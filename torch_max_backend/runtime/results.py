@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +60,34 @@ class Rebuild:
 def evaluator_or_none(texts: list[str], names: list[str]) -> Callable[..., list[Any]] | None:
     """One function for all texts, ``None`` if there are none."""
     return evaluator(texts, names) if texts else None
+
+
+def returned(
+    places: Iterable[tuple[str, int]],
+    results: Sequence[Any],
+    arguments: Sequence[Any],
+    scalars: Iterable[Any],
+) -> list[Any]:
+    """What a graph returns: of each output, its kind and its place among results or arguments."""
+    numbers = iter(scalars)
+    return [
+        results[index]
+        if kind == "value"
+        else arguments[index]
+        if kind == "input"
+        else next(numbers)
+        if kind == "scalar"
+        else None
+        for kind, index in places
+    ]
+
+
+def check(values: Sequence[Any], checks: Sequence[tuple[str, str]]) -> None:
+    """Raise what the program asked for if a condition on sizes does not hold; the conditions are
+    the last of the values."""
+    for holds, (_, message) in zip(values[len(values) - len(checks) :], checks, strict=True):
+        if not holds:
+            raise RuntimeError(message)
 
 
 def execution_error(error: Exception, signature: Signature, arguments: list[Any]) -> ExecutionError:

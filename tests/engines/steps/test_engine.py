@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from tests.conformance.program import Program
+from tests.conformance.steps import plan_together
 from torch_max_backend import explain, max_backend, pipeline
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.errors import IndexOutOfBoundsError, StepsError
@@ -150,3 +152,18 @@ def test_programs_are_fused_in_the_background_and_swapped_in(
             time.sleep(0.01)
         assert fused._addresses
         assert torch.equal(compiled(x, bias), expected)  # type: ignore[operator]
+
+
+def test_a_condition_on_sizes_that_does_not_hold_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", "steps")
+
+    def guarded(x: torch.Tensor) -> torch.Tensor:
+        torch.ops.aten._assert_scalar(x.shape[0] > 2, "too few rows")
+        return x * 2 + 1
+
+    program = Program("guarded", guarded, [torch.ones(4, 3)], dynamic=True)
+    plan_together([program])
+    for _ in range(12):  # beyond the call that is written out
+        program.assert_agrees()
+    with pytest.raises(RuntimeError, match="too few rows"):
+        program.run([torch.ones(2, 3)])

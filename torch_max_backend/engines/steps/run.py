@@ -20,7 +20,7 @@ from torch_max_backend.engines.steps.table import Sized, Table, Tables
 from torch_max_backend.engines.steps.text import times_table
 from torch_max_backend.graph.expressions import evaluator
 from torch_max_backend.graph.interface import ModelInput, Signature
-from torch_max_backend.runtime.results import Rebuild, execution_error
+from torch_max_backend.runtime.results import Rebuild, check, execution_error, returned
 from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.tensors import plain
 
@@ -68,6 +68,7 @@ class StepExecutable:
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
         texts += [o.source for o in signature.outputs if o.kind == "scalar"]
+        texts += [text for text, _ in signature.checks]
         self._scalars_from = sum(i.kind in ("carrier", "scalar") for i in signature.inputs)
         self._evaluate = evaluator(texts, names) if texts else None
         sized = any(o.sizes or o.strides for o in signature.layouts)
@@ -136,6 +137,8 @@ class StepExecutable:
             for i, axis in self._symbol_sources
         ]
         numbers: Any = () if self._evaluate is None else self._evaluate(*symbols)
+        if self._signature.checks:
+            check(numbers, self._signature.checks)
         key = [numbers[a] if i < 0 else arguments[i].shape[a] for i, a in self._symbols]
         sized = self._tables.of(tuple(key))
         if sized.call is None:
@@ -180,7 +183,7 @@ class StepExecutable:
             self._bind_static,
             self._error,
         )
-        if not plan.symbols:
+        if not (plan.symbols or self._signature.checks):
             self._only = sized.call
 
     def _call(
@@ -286,17 +289,8 @@ class StepExecutable:
         if self._only_values:
             arguments.clear()
             return results
-        scalars = iter(numbers[self._scalars_from :])
-        outputs = [
-            results[index]
-            if kind == "value"
-            else arguments[index]
-            if kind == "input"
-            else next(scalars)
-            if kind == "scalar"
-            else None
-            for kind, index in self._outputs
-        ]
+        scalars = numbers[self._scalars_from :]
+        outputs = returned(self._outputs, results, arguments, scalars)
         arguments.clear()
         return outputs
 
