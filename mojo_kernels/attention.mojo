@@ -4,17 +4,19 @@ products by the routine of `blas.mojo`."""
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, exp, sqrt
-from std.sys import simd_width_of
+from std.sys import simd_width_of, size_of
 from std.utils.index import IndexList
 from std.utils.numerics import isnan, min_or_neg_inf
 
 from .elementary import exp as exact_exp, log
-from .blas import Gemm, tasks_for
+from .blas import GRAIN, Gemm, tasks_for
 from .panels import Address
-from .team import sync_parallelize
+from .team import parallelism_level, sync_parallelize
 
 # Elements of a block of scores: half of a small second-level cache.
 comptime BLOCK = 65536
+# Multiplications that take as long as one thread takes to read a byte of keys or values.
+comptime BYTE = 5
 
 
 @fieldwise_init
@@ -116,10 +118,41 @@ def _softmax_row[
     return (most, total + sums.reduce_add())
 
 
+@always_inline
+def _allowed[
+    dtype: DType, //
+](mask: Address[dtype], rows: Int, row: Int, keys: Int, column: Int) -> Int:
+    """How many of the first keys there are up to the last that a mask allows to any of its rows;
+    at least one."""
+    comptime assert dtype.is_floating_point(), "float only"
+    comptime width = simd_width_of[dtype]()
+    comptime lowest = min_or_neg_inf[dtype]()
+    if column != 1:
+        return keys
+    var last = 1
+    for i in range(rows):
+        var line = mask.unsafe_offset(i * row)
+        var j = keys
+        while j - width >= last:
+            if line.unsafe_load[width=width](j - width).ne(lowest).reduce_or():
+                break
+            j -= width
+        while j > last and line[unsafe_offset = j - 1] == lowest:
+            j -= 1
+        last = max(last, j)
+        if last == keys:
+            break
+    return last
+
+
 @register("tmb_attention")
 struct Attention:
     """`softmax(q k^T scale + mask) v` as `[batch, queries, heads, width]`, and
     the logarithms of the sums of exponentials, `[batch, heads, queries]`.
+
+    Keys and values may have fewer heads than the queries, whose number is a multiple of theirs:
+    neighbouring heads of the queries then share theirs. Keys at the end that a mask forbids to all
+    queries of a block are not read, so a NaN there spoils nothing.
 
     All but those sums may have any strides, save for the last axis: there neighbours follow each
     other, or in a mask are the same."""
@@ -155,6 +188,8 @@ struct Attention:
         var out = heads_of(output.shape(), output.strides(), 1)
         if batch * qs.heads * qs.rows * ks.rows * qs.width * vs.width == 0:
             return
+        if ks.heads * vs.heads == 0 or qs.heads % ks.heads + qs.heads % vs.heads != 0:
+            raise Error("the heads of the queries are no multiple of those of keys and values")
         var qp = q.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var kp = k.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var vp = v.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -172,12 +207,30 @@ struct Attention:
         var mask_head = 0 if mask.dim_size[1]() == 1 else mask.stride_length[1]()
         var mask_item = 0 if mask.dim_size[0]() == 1 else mask.stride_length[0]()
 
+        # One query a head: the heads that share keys are the rows of one product, which reads the
+        # keys once. Not if threads would have nothing to do then.
+        var shared = qs.heads // ks.heads
+        var wanted = batch * ks.heads * ks.rows * (qs.width + vs.width) * size_of[dtype]()
+        wanted = min(parallelism_level(None), wanted * BYTE // GRAIN)
+        if (
+            qs.rows == 1
+            and shared > 1
+            and ks.heads == vs.heads
+            and not is_causal
+            and batch * ks.heads >= wanted
+        ):
+            qs = Heads(ks.heads, shared, qs.width, qs.item, shared * qs.head, qs.head)
+            out = Heads(ks.heads, shared, out.width, out.item, shared * out.head, out.head)
+            mask_row = mask_head
+            mask_head *= shared
+
         var block = max(8, min(128, BLOCK // ks.rows))
         block = min(block, qs.rows)
         var blocks = ceildiv(qs.rows, block)
         var units = batch * qs.heads * blocks
-        var cost = batch * qs.heads * qs.rows * ks.rows * (qs.width + vs.width + 16)
-        var tasks = tasks_for(units, cost)
+        var cost = qs.rows * ks.rows * (qs.width + vs.width + 16)
+        var read = ks.rows * (qs.width + vs.width) * size_of[dtype]() * blocks
+        var tasks = tasks_for(units, batch * qs.heads * max(cost, read * BYTE))
         var chunk = ceildiv(units, tasks)
         var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * block * ks.rows)
         var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -217,9 +270,19 @@ struct Attention:
                 var first = unit % blocks * block
                 var rows = min(block, qs.rows - first)
                 var key_head = head // (qs.heads // ks.heads)
+                var value_head = head // (qs.heads // vs.heads)
                 var keys = ks.rows
                 if is_causal:
                     keys = min(keys, first + rows)
+                var plane = item * mask_item + head * mask_head
+                if has_mask:
+                    keys = _allowed(
+                        mp.unsafe_offset(plane + first * mask_row),
+                        rows if mask_row != 0 else 1,
+                        mask_row,
+                        keys,
+                        mask_column,
+                    )
                 gemm.multiply(
                     rows,
                     keys,
@@ -233,7 +296,6 @@ struct Attention:
                     scores,
                     keys,
                 )
-                var plane = item * mask_item + head * mask_head
                 var sums = lp.unsafe_offset((item * qs.heads + head) * qs.rows + first)
                 for i in range(rows):
                     var row = scores.unsafe_offset(i * keys)
@@ -272,7 +334,7 @@ struct Attention:
                     scores,
                     keys,
                     False,
-                    vp.unsafe_offset(vs.at(item, key_head, 0)),
+                    vp.unsafe_offset(vs.at(item, value_head, 0)),
                     vs.row,
                     False,
                     op.unsafe_offset(out.at(item, head, first)),

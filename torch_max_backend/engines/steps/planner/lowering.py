@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,13 @@ from torch_max_backend.engines.steps.planner.graph import Node, StepGraph, Value
 from torch_max_backend.engines.steps.planner.kernels import takes_strides
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.simplify import unchanged
-from torch_max_backend.engines.steps.planner.sizes import Size, Sizes, dense_strides, product
+from torch_max_backend.engines.steps.planner.sizes import (
+    Size,
+    Sizes,
+    dense_strides,
+    product,
+    quotient,
+)
 from torch_max_backend.engines.steps.planner.tasks import (
     Kernel,
     Lowered,
@@ -51,6 +57,8 @@ class Lowering:
         self.same: dict[tuple[Any, ...], Value] = {}
         self.readers: dict[Value, list[Task]] = {}
         self.copies: dict[tuple[Any, ...], Value] = {}
+        # Of memory that holds a dense copy what was copied.
+        self.copied: dict[Value, View] = {}
 
     def run(self) -> Lowered:
         stores = [n for n in self.graph.nodes if n.op == "MutableStore"]
@@ -130,6 +138,7 @@ class Lowering:
             value = self.new(view.dtype, view.shape)
             self.copy(view, self.views[value], origin)
             self.copies[key] = value
+            self.copied[value] = view
         return self.views[self.copies[key]]
 
     def pointwise(
@@ -434,11 +443,46 @@ class Lowering:
         to = _kept(whole, keep)
         self.add(Reduce(kind, operand, to, node.origin))
 
-    def _kernel(self, node: Node) -> None:
+    def _kernel_tmb_attention(self, node: Node) -> None:
+        """Keys and values whose heads were repeated for the queries are taken as they were before:
+        the kernel takes fewer heads of them."""
+        seen = {}
+        for operand, swapped in ((1, 7), (2, 8)):
+            turned = self.numbers(node.operands[swapped])
+            view = self.view(node.operands[operand])
+            if turned is not None:
+                found = self._before_repeat(view, 2 if turned[0] else 1)
+                seen[operand] = view if found is None else found
+        self._kernel(node, seen)
+
+    def _before_repeat(self, view: View, axis: int) -> View | None:
+        """What a view is a dense copy of, if along an axis each element stands there several times,
+        next to each other; with each once, or ``None``."""
+        source = self.copied.get(view.root)
+        if source is None or not view.is_whole():
+            return None
+        for size, stride in zip(source.shape, source.strides, strict=True):
+            count = None if stride != 0 or size == 1 else quotient(view.shape[axis], size)
+            if count is None:
+                continue
+            shape = (*view.shape[:axis], count, size, *view.shape[axis + 1 :])
+            made = source.reshape(shape)
+            if made is not None and made.strides[axis + 1] == 0:
+                keep = [i for i in range(len(shape)) if i != axis + 1]
+                return _kept(made, keep)
+        return None
+
+    def _kernel(self, node: Node, seen: Mapping[int, View] | None = None) -> None:
+        """A call of a kernel.
+
+        Args:
+            node: The operation.
+            seen: Operands that lie elsewhere than their values do, by number.
+        """
         symbol, parameters = node.attributes["symbol"], node.attributes["parameters"]
         inputs = []
         for i, value in enumerate(node.operands):
-            view = self.view(value)
+            view = (seen or {}).get(i, self.view(value))
             if not takes_strides(symbol, i, view):
                 view = self.dense(view, node.origin)
             inputs.append(view)
