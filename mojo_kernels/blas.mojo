@@ -1,10 +1,11 @@
-"""Whom kernels ask for matrix products: `panels.mojo`, or a Fortran BLAS `?gemm`
-whose address the graph is given and whose own threads stay out of it."""
+"""Whom kernels ask for matrix products: `panels.mojo` and `few_rows.mojo`, or a Fortran BLAS
+`?gemm` whose address the graph is given and whose own threads stay out of it."""
 
 from std.math import erf, exp, tanh
 from std.memory import Pointer
 
-from .panels import Address, Matrix, product
+from .few_rows import few_rows, takes_few_rows
+from .panels import Address, Matrix, product, reads_once
 from .team import parallelism_level
 
 # transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc. Numbers of 64
@@ -30,6 +31,11 @@ comptime SetThreads = def(Int32) thin abi("C") -> Int32
 comptime GRAIN = 1_000_000
 # Rows of a result that is rounded, at a time.
 comptime ROWS = 256
+# Multiplications that take as long as reading a number that no cache holds.
+comptime READ = 8
+# Numbers of a right operand that no second-level cache holds: a library's routine waits for them,
+# `panels.mojo` asks for them ahead of time.
+comptime LARGE = 262144
 
 
 @always_inline
@@ -82,13 +88,23 @@ struct Gemm(TrivialRegisterPassable):
     ):
         """Row-major `c[m, n] = op(a) op(b)`, or `added` to what is there; `row_*`
         are distances of rows."""
+        var left = Matrix(a, row_a, 1)
+        if transposed_a:
+            left = left.turned()
+        var right = Matrix(b, row_b, 1)
+        if transposed_b:
+            right = right.turned()
+        if k > 0 and takes_few_rows(m, left, right):
+            few_rows(m, n, k, left, right, c, row_c, added)
+            return
         comptime if a_type == sum and b_type == sum:
             # It refuses rows that lie nearer to each other than they are long.
             var long_a = m if transposed_a else k
             var long_b = k if transposed_b else n
             var apart = row_a >= long_a or (k if transposed_a else m) <= 1
             apart = apart and (row_b >= long_b or (n if transposed_b else k) <= 1)
-            if self.routine != 0 and apart:
+            var ahead = reads_once(m) and n * k > LARGE
+            if self.routine != 0 and apart and not ahead:
                 self._call(
                     m,
                     n,
@@ -104,12 +120,6 @@ struct Gemm(TrivialRegisterPassable):
                     added,
                 )
                 return
-        var left = Matrix(a, row_a, 1)
-        if transposed_a:
-            left = left.turned()
-        var right = Matrix(b, row_b, 1)
-        if transposed_b:
-            right = right.turned()
         product(m, n, k, left, right, c, row_c, added)
 
     @always_inline
@@ -164,6 +174,12 @@ def tasks_for(units: Int, multiplications: Int) -> Int:
     """How many tasks to cut `units` into that cost so much together."""
     var most = min(parallelism_level(None), units)
     return max(1, min(most, multiplications // GRAIN))
+
+
+@always_inline
+def product_cost(batch: Int, m: Int, n: Int, k: Int) -> Int:
+    """What products cost, in multiplications: of few rows, the reading of the right operand."""
+    return batch * n * max(k, 1) * max(m, READ)
 
 
 @always_inline

@@ -5,7 +5,7 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
-from .blas import ROWS, Gemm, activated, sum_type, tasks_for
+from .blas import ROWS, Gemm, activated, product_cost, sum_type, tasks_for
 from .panels import COLUMNS, Address
 from .team import sync_parallelize
 
@@ -81,7 +81,7 @@ struct Matmul:
         var biased = bias.dim_size[0]() != 0
 
         # A grid of parts of each product, as square as the tasks allow.
-        var tasks = tasks_for(batch * m * n, batch * m * n * max(k, 1))
+        var tasks = tasks_for(batch * m * n, product_cost(batch, m, n, k))
         var parts = ceildiv(tasks, batch)
         var down = 1
         for i in range(1, parts + 1):

@@ -25,8 +25,6 @@ comptime MIDDLE = 8 if _high() > 8 else 4
 comptime LOW = MIDDLE // 2
 # Bytes of a cache line.
 comptime LINE = 64
-# Up to so many rows are read where they lie: copying would cost more.
-comptime FEW = 4
 
 
 @always_inline
@@ -186,10 +184,11 @@ struct Ahead[dtype: DType](TrivialRegisterPassable):
 
 @always_inline
 def _tile[
-    dtype: DType, next: DType, //, high: Int
+    dtype: DType, right_type: DType, next: DType, //, high: Int
 ](
     a: Address[dtype],
-    b: Address[dtype],
+    b: Address[right_type],
+    right_row: Int,
     depth: Int,
     c: Address[dtype],
     row: Int,
@@ -198,10 +197,10 @@ def _tile[
     added: Bool,
     var ahead: Ahead[next],
 ):
-    """One tile of the result from a panel of each operand; `added` to what is
-    there."""
+    """One tile of the result from a panel of the left operand and rows of the right one, which
+    lie `right_row` apart; `added` to what is there."""
     comptime width = simd_width_of[dtype]()
-    comptime stretch = 16
+    comptime stretch = 4
     var sums = Array[SIMD[dtype, width], high * WIDE](fill=SIMD[dtype, width](0))
     var ap = a
     var bp = b
@@ -210,13 +209,13 @@ def _tile[
         for _ in range(min(stretch, depth - begun)):
             var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
             comptime for j in range(WIDE):
-                right[j] = bp.unsafe_load[width=width](j * width)
+                right[j] = bp.unsafe_load[width=width](j * width).cast[dtype]()
             comptime for i in range(high):
                 var left = SIMD[dtype, width](ap[unsafe_offset=i])
                 comptime for j in range(WIDE):
                     sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
             ap = ap.unsafe_offset(high)
-            bp = bp.unsafe_offset(WIDE * width)
+            bp = bp.unsafe_offset(right_row)
         ahead.bring(some)
     if rows == high and columns == WIDE * width:
         comptime for i in range(high):
@@ -231,11 +230,21 @@ def _tile[
     comptime for i in range(high * WIDE):
         wp.unsafe_store[width=width](i * width, sums[i])
     for i in range(rows):
-        for j in range(columns):
-            var v = wp[unsafe_offset = i * WIDE * width + j]
+        var line = wp.unsafe_offset(i * WIDE * width)
+        var to = c.unsafe_offset(i * row)
+        var j = 0
+        while j + width <= columns:
+            var v = line.unsafe_load[width=width](j)
             if added:
-                v += c[unsafe_offset = i * row + j]
-            c[unsafe_offset = i * row + j] = v
+                v += to.unsafe_load[width=width](j)
+            to.unsafe_store[width=width](j, v)
+            j += width
+        while j < columns:
+            var v = line[unsafe_offset=j]
+            if added:
+                v += to[unsafe_offset=j]
+            to[unsafe_offset=j] = v
+            j += 1
 
 
 @always_inline
@@ -257,13 +266,16 @@ def _height(rows: Int) -> Int:
     """Rows of the next tile where so many are left: of three heights, so that
     few rows of a tile are idle."""
     comptime high = _high()
+    # Two lower tiles rather than a high one and next to nothing.
+    if rows > high and rows <= 2 * MIDDLE:
+        return MIDDLE
     if rows > high - high // 7:
         return high
     return MIDDLE if rows > LOW else LOW
 
 
 @always_inline
-def _pack_left[
+def pack_left[
     dtype: DType, sum: DType, //
 ](to: Address[sum], source: Matrix[dtype], rows: Int, depth: Int):
     """Copies rows into a panel for each tile."""
@@ -283,22 +295,23 @@ def _pack_left[
 
 
 @always_inline
-def _tiles[
-    dtype: DType, next: DType, //
+def tiles[
+    dtype: DType, right_type: DType, next: DType, //
 ](
     rows: Int,
     columns: Int,
     depth: Int,
     left: Address[dtype],
-    right: Address[dtype],
+    right: Address[right_type],
+    right_row: Int,
     c: Address[dtype],
     row: Int,
     added: Bool,
     following: Matrix[next],
     next_columns: Int,
 ):
-    """The tiles of one panel of the right operand, while the `following` one
-    comes nearer."""
+    """The tiles of one panel of the right operand, whose rows lie `right_row` apart, while the
+    `following` one comes nearer."""
     comptime high = _high()
     var i = 0
     while i < rows:
@@ -308,11 +321,11 @@ def _tiles[
         var panel = left.unsafe_offset(i * depth)
         var to = c.unsafe_offset(i * row)
         if height == high:
-            _tile[high](panel, right, depth, to, row, count, columns, added, ahead)
+            _tile[high](panel, right, right_row, depth, to, row, count, columns, added, ahead)
         elif height == MIDDLE:
-            _tile[MIDDLE](panel, right, depth, to, row, count, columns, added, ahead)
+            _tile[MIDDLE](panel, right, right_row, depth, to, row, count, columns, added, ahead)
         else:
-            _tile[LOW](panel, right, depth, to, row, count, columns, added, ahead)
+            _tile[LOW](panel, right, right_row, depth, to, row, count, columns, added, ahead)
         i += height
 
 
@@ -335,20 +348,28 @@ def packed_product[
     comptime panel = WIDE * simd_width_of[sum]()
     for i in range(0, m, TILES * _high()):
         var rows = min(TILES * _high(), m - i)
-        _pack_left(left, a.from_(i, 0), rows, depth)
+        pack_left(left, a.from_(i, 0), rows, depth)
         for j in range(0, columns, panel):
-            _tiles(
+            tiles(
                 rows,
                 min(panel, columns - j),
                 depth,
                 left,
                 right.unsafe_offset(j * depth),
+                panel,
                 c.unsafe_offset(i * row + j),
                 row,
                 added,
                 a,
                 0,
             )
+
+
+@always_inline
+def reads_once(m: Int) -> Bool:
+    """Whether `product` uses up each panel of the right operand while it is in the first cache,
+    and asks for the next one meanwhile: for not too many rows."""
+    return m <= TILES * _high()
 
 
 @no_inline
@@ -374,15 +395,7 @@ def product[
                 for j in range(n):
                     c[unsafe_offset = i * row + j] = 0
         return
-    # Few rows are not worth panels, but these products cannot add.
-    if not added and m <= FEW and b.column == 1:
-        _few_by_columns(m, n, k, a, b, c, row)
-        return
-    if not added and m <= FEW and b.row == 1 and a.column == 1:
-        _few_by_dots(m, n, k, a, b, c, row)
-        return
-    # Few rows: each panel of the right operand is used up while it is in the first cache.
-    var once = m <= TILES * _high()
+    var once = reads_once(m)
     var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, min(DEPTH, k)) + width)
     var right = List[Scalar[sum]](
         unsafe_uninit_length=right_size[sum](panel if once else n, min(DEPTH, k)) + width
@@ -392,16 +405,17 @@ def product[
     if once:
         for p in range(0, k, DEPTH):
             var depth = min(DEPTH, k - p)
-            _pack_left(lp, a.from_(0, p), m, depth)
+            pack_left(lp, a.from_(0, p), m, depth)
             for j in range(0, n, panel):
                 var columns = min(panel, n - j)
                 pack[panel](rp, b.from_(p, j).turned(), columns, depth)
-                _tiles(
+                tiles(
                     m,
                     columns,
                     depth,
                     lp,
                     rp,
+                    panel,
                     c.unsafe_offset(j),
                     row,
                     added or p != 0,
@@ -427,63 +441,3 @@ def product[
                 )
     _ = left^
     _ = right^
-
-
-@always_inline
-def _few_by_columns[
-    a_type: DType, b_type: DType, sum: DType, //
-](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
-    """Rows of `b` are contiguous: sums of its rows, a strip of columns at a time."""
-    comptime width = simd_width_of[sum]()
-    comptime strip = 4
-    var j = 0
-    while j + strip * width <= n:
-        for i0 in range(0, m, 2):
-            var second = min(i0 + 1, m - 1)
-            var sums = Array[SIMD[sum, width], 2 * strip](fill=SIMD[sum, width](0))
-            for p in range(k):
-                var x = SIMD[sum, width](a.at(i0, p)[].cast[sum]())
-                var y = SIMD[sum, width](a.at(second, p)[].cast[sum]())
-                var line = b.at(p, j)
-                comptime for s in range(strip):
-                    var v = line.unsafe_load[width=width](s * width).cast[sum]()
-                    sums[s] = x.fma(v, sums[s])
-                    sums[strip + s] = y.fma(v, sums[strip + s])
-            comptime for s in range(strip):
-                c.unsafe_store[width=width](i0 * row + j + s * width, sums[s])
-                c.unsafe_store[width=width](second * row + j + s * width, sums[strip + s])
-        j += strip * width
-    while j < n:
-        for i in range(m):
-            var total = Scalar[sum](0)
-            for p in range(k):
-                total += a.at(i, p)[].cast[sum]() * b.at(p, j)[].cast[sum]()
-            c[unsafe_offset = i * row + j] = total
-        j += 1
-
-
-@always_inline
-def _few_by_dots[
-    a_type: DType, b_type: DType, sum: DType, //
-](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum], row: Int):
-    """Columns of `b` are contiguous: a dot product for each number, four columns at a time."""
-    comptime width = simd_width_of[sum]()
-    comptime strip = 4
-    for j0 in range(0, n, strip):
-        var count = min(strip, n - j0)
-        for i in range(m):
-            var sums = Array[SIMD[sum, width], strip](fill=SIMD[sum, width](0))
-            var x = a.at(i, 0)
-            var p = 0
-            while p + width <= k:
-                var v = x.unsafe_load[width=width](p).cast[sum]()
-                comptime for s in range(strip):
-                    var column = b.at(0, j0 + min(s, count - 1))
-                    sums[s] = v.fma(column.unsafe_load[width=width](p).cast[sum](), sums[s])
-                p += width
-            for s in range(count):
-                var column = b.at(0, j0 + s)
-                var total = sums[s].reduce_add()
-                for q in range(p, k):
-                    total += x[unsafe_offset=q].cast[sum]() * column[unsafe_offset=q].cast[sum]()
-                c[unsafe_offset = i * row + j0 + s] = total
