@@ -48,7 +48,8 @@ def split(outer: Int, inner: Int, cost: Int, grain: Int) -> Tuple[Int, Int]:
 
 @register("tmb_scatter_rows")
 struct ScatterRows:
-    """`output[o, index[j], i]` combined with `source[o, j, i]`, for j in order.
+    """`output[o, index[j], i]` combined with `source[o, j, i]`, for j in order. `output` may be the
+    memory of `self`; an index that is out of range changes nothing of it.
 
     `output` starts as `self`, or as zeros if `zero` (then `self` has one element). Unless
     `include_self`, what an index names starts from the neutral element. Negative indices count
@@ -84,12 +85,9 @@ struct ScatterRows:
         ):
             raise Error("the values do not have the shape that the indices ask for")
         check_range(at, count, -n if wrap != 0 else 0, n)
-        copy_all[dtype](
-            to,
-            base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            outer * n * inner,
-            zero,
-        )
+        var start = base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        if zero or Int(start) != Int(to):
+            copy_all[dtype](to, start, outer * n * inner, zero)
         if outer * inner * count == 0:
             return
         comptime width = simd_width_of[dtype]()
@@ -156,7 +154,7 @@ struct ScatterRows:
 struct ScatterElements:
     """`output[.., index[.., j, ..], ..]` combined with `source[.., j, ..]`, for j in order, at
     each place of the index, which is no larger than `source`, and than `output` but along
-    `axis`."""
+    `axis`. `output` may be the memory of `base`."""
 
     @staticmethod
     def execute[
@@ -186,12 +184,9 @@ struct ScatterElements:
             if sizes[i] > sources[i] or (i != axis and sizes[i] > outputs[i]):
                 raise Error("the index is larger than what it indexes in dimension ", i)
         check_range(at, index.size(), 0, outputs[axis])
-        copy_all[dtype](
-            to,
-            base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            output.size(),
-            False,
-        )
+        var start = base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        if Int(start) != Int(to):
+            copy_all[dtype](to, start, output.size(), False)
         if index.size() == 0:
             return
         var count = sizes[axis]

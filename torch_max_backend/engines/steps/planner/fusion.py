@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,19 +45,20 @@ class Group:
         return any(isinstance(t, Reduce) for t in self.tasks)
 
 
-def fused(tasks: list[Task], kept: Iterable[Value]) -> list[Group]:
+def fused(tasks: list[Task], aliases: Mapping[Value, Value]) -> list[Group]:
     """The tasks as groups, in an order in which they can run.
 
     Args:
         tasks: The tasks of a graph, in order.
-        kept: Memory that lives on after the graph.
+        aliases: Values that lie in the memory of another.
     """
-    return _Fusion(tasks).run()
+    return _Fusion(tasks, aliases).run()
 
 
 class _Fusion:
-    def __init__(self, tasks: list[Task]) -> None:
+    def __init__(self, tasks: list[Task], aliases: Mapping[Value, Value]) -> None:
         self.tasks = tasks
+        self.aliases = aliases
         self.place = {t: i for i, t in enumerate(tasks)}
         self.group: dict[Task, Group] = {}
         self.writers: dict[Value, list[Task]] = {}
@@ -99,7 +100,7 @@ class _Fusion:
             if len(producers) != 1 or not isinstance(producers[0], Pointwise):
                 continue
             producer = producers[0]
-            if producer not in self.group:
+            if producer not in self.group or not _is_all_of(producer.to):
                 continue
             above, below = self.group[producer], self.group[task]
             if above is below or above.reduces:
@@ -186,13 +187,16 @@ class _Fusion:
             and same_strides(above.space, made.strides, seen.strides)
         )
 
+    def _same_memory(self, a: Value, b: Value) -> bool:
+        return self.aliases.get(a, a) is self.aliases.get(b, b)
+
     def _torn(self, above: Group, below: Group) -> bool:
         """Whether one writes to memory that the other reads at other places meanwhile."""
         for a, b in ((above, below), (below, above)):
             for task, to in a.writes.items():
                 if isinstance(task, Reduce):
                     if any(
-                        isinstance(r, View) and r.root is to.root
+                        isinstance(r, View) and self._same_memory(r.root, to.root)
                         for reads in b.reads.values()
                         for r in reads
                     ):
@@ -202,7 +206,7 @@ class _Fusion:
                     for r in reads:
                         if (
                             isinstance(r, View)
-                            and r.root is to.root
+                            and self._same_memory(r.root, to.root)
                             and not (
                                 r.offset == to.offset
                                 and same_strides(r.shape, r.strides, to.strides)

@@ -8,6 +8,7 @@ from typing import Any
 from torch_max_backend.engines.steps.instances import instance_of, is_own
 from torch_max_backend.engines.steps.planner.fusion import Group, fused
 from torch_max_backend.engines.steps.planner.graph import StepGraph, Value
+from torch_max_backend.engines.steps.planner.in_place import write_in_place
 from torch_max_backend.engines.steps.planner.lowering import lowered
 from torch_max_backend.engines.steps.planner.plan import (
     KernelStep,
@@ -34,8 +35,9 @@ def plan_of(graph: StepGraph) -> Plan:
         NotPlanned: An operation has no step, or a size is known only after a step has run.
     """
     work = lowered(graph)
-    used = _used(work.tasks, set(work.outputs), graph)
-    groups = fused(used, work.outputs)
+    work.tasks = _used(work.tasks, set(work.outputs), graph)
+    write_in_place(work, graph)
+    groups = fused(work.tasks, work.aliases)
     return _Planning(graph, work, groups).run()
 
 
@@ -104,6 +106,7 @@ class _Planning:
     # Memory
 
     def _number(self, value: Value) -> int:
+        value = self.work.aliases.get(value, value)
         if value not in self.numbers:
             self.numbers[value] = len(self.order)
             self.order.append(value)
@@ -242,7 +245,7 @@ class _Planning:
 
     def _is_stored(self, task: Pointwise, group: Group) -> bool:
         root = task.to.root
-        if root in self.work.outputs or root in self.graph.inputs:
+        if root in self.work.outputs or root in self.graph.inputs or root in self.work.aliases:
             return True
         if product(task.to.shape) != product(root.shape):
             return True

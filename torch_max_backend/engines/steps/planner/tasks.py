@@ -128,6 +128,7 @@ class Lowered:
         sizes: Memory that is filled when the sizes are known: with these int64 numbers.
         ranges: Memory that is filled when the sizes are known: start and step of its numbers.
         checks: Pairs of sizes that have to be equal.
+        aliases: Values that lie in the memory of an argument, and that argument.
     """
 
     tasks: list[Task]
@@ -137,3 +138,4 @@ class Lowered:
     sizes: dict[Value, Sizes]
     ranges: dict[Value, tuple[Size, Size]]
     checks: list[tuple[Size, Size]]
+    aliases: dict[Value, Value] = field(default_factory=dict)
