@@ -213,6 +213,9 @@ class _Decompositions(dict[Any, Any]):
 def _table(tracing: ExitStack) -> dict[Any, Any]:
     from max._mlir_context import ensure_default_mlir_context
 
+    from torch_max_backend.runtime.resident import release_builder
+
+    release_builder()  # loading the libraries reads far more of them than tracing and planning do
     # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
     with ensure_default_mlir_context():
         import torch_max_backend.ops  # noqa: F401  registers the lowerings

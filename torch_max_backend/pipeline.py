@@ -376,6 +376,7 @@ def _planned(jobs: Sequence[Job]) -> dict[Job, Plan]:
     from torch_max_backend.engines.steps.serialize import serialized
     from torch_max_backend.engines.steps.table import kernels_of
     from torch_max_backend.engines.steps.text import text_of
+    from torch_max_backend.runtime.resident import release_builder
 
     found: dict[Job, Plan] = {}
     for job in jobs:
@@ -398,6 +399,8 @@ def _planned(jobs: Sequence[Job]) -> dict[Job, Plan]:
         if job.caching:
             store.put(job.entry, serialized(plan), job.parts, [job.entry])
             job.clock.lap("store")
+    if found:
+        release_builder()
     return found
 
 
