@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,15 @@ _VECTOR = torch.randn(8)
 
 def _convolved(x: torch.Tensor) -> torch.Tensor:
     return F.conv2d(x, _WEIGHT, padding=1)
+
+
+def _linear(x: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, _MATRIX, _VECTOR)
+
+
+def _tanh_gelu(x: torch.Tensor) -> torch.Tensor:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
+    return 0.5 * x * (1 + torch.tanh(inner))
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:
@@ -49,6 +59,15 @@ FUSED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
         _ROWS,
     ),
     "product, silu": (lambda x: F.silu(F.linear(x, _MATRIX)) * 2, _ROWS),
+    "linear, gelu written out": (
+        lambda x: (lambda y: y * 0.5 * (1 + torch.erf(y / math.sqrt(2))))(_linear(x)), _ROWS,
+    ),
+    "linear, tanh gelu written out": (
+        lambda x: _tanh_gelu(_linear(x.view(2, 3, 5))) - 1, _ROWS,
+    ),
+    "convolution, silu written out": (
+        lambda x: (lambda y: y * torch.sigmoid(y))(_convolved(x)), _IMAGE,
+    ),
 }  # fmt: skip
 
 KEPT: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
@@ -61,6 +80,20 @@ KEPT: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "another bias": (lambda x: torch.addmm(x[:, :1], x, x.t()[:, :6]).relu(), _ROWS),
     "two activations": (
         lambda x: (lambda y: y.relu() + F.gelu(y))(F.linear(x, _MATRIX, _VECTOR)),
+        _ROWS,
+    ),
+    "another factor": (
+        lambda x: (lambda y: y * 0.5 * (1 + torch.erf(y / 1.5)))(_linear(x)),
+        _ROWS,
+    ),
+    "a part of what is written out": (
+        lambda x: (lambda y: (lambda z: y * 0.5 * (1 + z) + z)(torch.erf(y / math.sqrt(2))))(
+            _linear(x)
+        ),
+        _ROWS,
+    ),
+    "another tensor in it": (
+        lambda x: (lambda y: y * torch.sigmoid(y * x[:, :1]))(_linear(x)),
         _ROWS,
     ),
     "float64": (lambda x: F.gelu(F.linear(x, _MATRIX.double())), _ROWS.double()),

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from torch_max_backend.graph.activations import written_out
 from torch_max_backend.graph.shapes import is_empty
 
 aten = torch.ops.aten
@@ -122,10 +123,10 @@ def _fuse_convolution(module: GraphModule, node: Node) -> bool:
     if follower is not None and follower.target is aten.add.Tensor and not follower.kwargs:
         other = next((a for a in follower.args if a is not last), None)
         if _is_like(other, value):
-            residual, last, follower = other, follower, _only_user(follower)
-    activation = _activation(follower)
-    if activation is not None:
-        last = follower
+            residual, last = other, follower
+    end, activation = _activation_after(last)
+    if end is not None:
+        last = end
     if last is node:
         return False
     arguments = (
@@ -149,21 +150,32 @@ def _fuse_product(module: GraphModule, node: Node) -> bool:
     last = node
     while (follower := _only_user(last)) is not None and follower.target in _VIEWS:
         last = follower
-    activation = _activation(follower)
-    if activation is None:
+    end, activation = _activation_after(last)
+    if end is None:
         return False
     arguments = (bias, a, b, activation)
-    _replace(module, node, torch.ops.torch_max_backend.fused_addmm.default, arguments)
-    source = follower.args[0]
-    follower.replace_all_uses_with(source)
-    module.graph.erase_node(follower)
+    if last is not node:
+        _replace(module, node, torch.ops.torch_max_backend.fused_addmm.default, arguments)
+        end.replace_all_uses_with(last)
+    else:
+        _replace(module, end, torch.ops.torch_max_backend.fused_addmm.default, arguments)
     return True
 
 
-def _activation(node: Node | None) -> str | None:
+def _activation_after(node: Node) -> tuple[Node | None, str | None]:
+    """The node that makes an activation of what a node makes, which nothing else uses, and its
+    name as the kernels know it."""
+    follower = _only_user(node)
+    name = None if follower is None else _activation(follower)
+    if name is not None:
+        return follower, name
+    if node.meta["val"].dtype == torch.float32:
+        return written_out(node) or (None, None)
+    return None, None
+
+
+def _activation(node: Node) -> str | None:
     """The name of the activation that a node is, as the kernels know it."""
-    if node is None:
-        return None
     approximate = None
     if node.target is aten.gelu.default:
         approximate = node.kwargs.get("approximate", "none")
