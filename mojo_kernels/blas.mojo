@@ -3,6 +3,7 @@
 
 from std.math import erf, exp, tanh
 from std.memory import Pointer
+from std.utils.numerics import min_or_neg_inf, nan
 
 from .few_rows import few_rows, takes_few_rows
 from .panels import Address, Matrix, product, reads_once
@@ -200,4 +201,6 @@ def activated[
             return v * (tanh(inner) + 1) * 0.5
         else:
             comptime assert activation == "silu", "unknown activation"
-            return v / (exp(-v) + 1)
+            # `exp` is never infinite; torch makes NaN of minus infinity.
+            var lowest = v.eq(min_or_neg_inf[dtype]())
+            return lowest.select(nan[dtype](), v / (exp(-v) + 1))

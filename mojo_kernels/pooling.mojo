@@ -1,14 +1,48 @@
 """Pooling of channels-first planes `[batch, channels, depth, height, width]`.
 
-One element of the output a step, so that one body serves CPU and GPU."""
+One element of the output a step on GPUs, a row of them on CPU."""
 
 from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
-from std.utils.numerics import isnan, min_or_neg_inf
 
 from .each import foreach
+from .lines import each_line
+from .pool_rows import max_of_window, max_row, sum_of_window, sum_row
 from .window import Axis
+
+
+@always_inline
+def _mean[
+    dtype: DType, //, adaptive: Bool, count_padding: Bool
+](
+    sum: Scalar[dtype],
+    od: Int,
+    oh: Int,
+    ow: Int,
+    deep: Axis,
+    high: Axis,
+    wide: Axis,
+    fixed: Int,
+) -> Scalar[dtype]:
+    var count = fixed
+    if fixed == 0:
+        comptime if count_padding:
+            count = (
+                deep.padded_size(od) * high.padded_size(oh) * wide.padded_size(ow)
+            )
+        else:
+            var d = deep.window[adaptive](od)
+            var h = high.window[adaptive](oh)
+            var w = wide.window[adaptive](ow)
+            count = (d[1] - d[0]) * (h[1] - h[0]) * (w[1] - w[0])
+    comptime if dtype.is_floating_point():
+        return sum / Scalar[dtype](count)
+    else:
+        # Towards zero, as in C.
+        var size = Scalar[dtype](abs(count))
+        var mean = sum // size if sum >= 0 else -((-sum) // size)
+        return mean if count > 0 else -mean
 
 
 @register("tmb_max_pool")
@@ -62,18 +96,58 @@ struct MaxPool:
             Int(dilation_w),
         )
         var channels = x.dim_size[1]()
-        var source = x.unsafe_ptr()
-        var positions = indices.unsafe_ptr()
+        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var positions = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var size = deep.input * high.input * wide.input
+        comptime if target == "cpu":
+            var to = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            var rows = values.dim_size[0]() * channels * deep.output * high.output
+            var cost = wide.output * deep.kernel * high.kernel * wide.kernel
+            comptime if adaptive:
+                cost = size // max(1, deep.output * high.output)
+
+            @always_inline
+            def line(
+                row: Int,
+            ) {
+                var to,
+                var positions,
+                var source,
+                var size,
+                var deep,
+                var high,
+                var wide,
+            }:
+                var plane = row // high.output // deep.output
+                max_row[adaptive](
+                    to.unsafe_offset(row * wide.output),
+                    positions.unsafe_offset(row * wide.output),
+                    source.unsafe_offset(plane * size),
+                    row // high.output % deep.output,
+                    row % high.output,
+                    deep,
+                    high,
+                    wide,
+                )
+
+            if wide.output != 0:
+                each_line[target=target](line, rows, cost // 8 + 1, ctx)
+            return
 
         @always_inline
         def body[
             width: Int
         ](idx: Coord[...]) {
-            var channels, var deep, var high, var wide, var source, var positions
+            var channels,
+            var deep,
+            var high,
+            var wide,
+            var source,
+            var positions,
+            var size,
         } -> SIMD[dtype, width]:
             var result = SIMD[dtype, width](0)
             var plane = Int(idx[0].value()) * channels + Int(idx[1].value())
-            var base = plane * deep.input * high.input * wide.input
             var od = Int(idx[2].value())
             var oh = Int(idx[3].value())
             var d = deep.window[adaptive](od)
@@ -81,22 +155,11 @@ struct MaxPool:
             for lane in range(width):
                 var ow = Int(idx[4].value()) + lane
                 var w = wide.window[adaptive](ow)
-                var best = min_or_neg_inf[dtype]()
-                var at = (d[0] * high.input + h[0]) * wide.input + w[0]
-                for i in range(d[0], d[1], deep.dilation):
-                    for j in range(h[0], h[1], high.dilation):
-                        var row = (i * high.input + j) * wide.input
-                        for k in range(w[0], w[1], wide.dilation):
-                            var value = source[unsafe_offset=base + row + k]
-                            var better = value > best
-                            comptime if dtype.is_floating_point():
-                                better = better or isnan(value)
-                            if better:
-                                best = value
-                                at = row + k
-                result[lane] = best
+                var image = source.unsafe_offset(plane * size)
+                var found = max_of_window(image, d, h, w, deep, high, wide)
+                result[lane] = found[0]
                 var line = (plane * deep.output + od) * high.output + oh
-                positions[unsafe_offset=line * wide.output + ow] = Int64(at)
+                positions[unsafe_offset = line * wide.output + ow] = Int64(found[1])
             return result
 
         foreach[target=target](body, values, ctx)
@@ -149,18 +212,58 @@ struct AvgPool:
             1,
         )
         var channels = x.dim_size[1]()
-        var source = x.unsafe_ptr()
+        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var fixed = Int(divisor)
+        var size = deep.input * high.input * wide.input
+        comptime if target == "cpu":
+            var to = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            var rows = output.dim_size[0]() * channels * deep.output * high.output
+            var cost = wide.output * deep.kernel * high.kernel * wide.kernel
+            comptime if adaptive:
+                cost = size // max(1, deep.output * high.output)
+
+            @always_inline
+            def line(
+                row: Int,
+            ) {
+                var to,
+                var source,
+                var size,
+                var deep,
+                var high,
+                var wide,
+                var fixed,
+            }:
+                var plane = row // high.output // deep.output
+                var od = row // high.output % deep.output
+                var oh = row % high.output
+                var sums = to.unsafe_offset(row * wide.output)
+                sum_row[adaptive](
+                    sums, source.unsafe_offset(plane * size), od, oh, deep, high, wide
+                )
+                for ow in range(wide.output):
+                    sums[unsafe_offset=ow] = _mean[adaptive, count_padding](
+                        sums[unsafe_offset=ow], od, oh, ow, deep, high, wide, fixed
+                    )
+
+            if wide.output != 0:
+                each_line[target=target](line, rows, cost // 4 + 1, ctx)
+            return
 
         @always_inline
         def body[
             width: Int
         ](idx: Coord[...]) {
-            var channels, var deep, var high, var wide, var source, var fixed
+            var channels,
+            var deep,
+            var high,
+            var wide,
+            var source,
+            var fixed,
+            var size,
         } -> SIMD[dtype, width]:
             var result = SIMD[dtype, width](0)
             var plane = Int(idx[0].value()) * channels + Int(idx[1].value())
-            var base = plane * deep.input * high.input * wide.input
             var od = Int(idx[2].value())
             var oh = Int(idx[3].value())
             var d = deep.window[adaptive](od)
@@ -168,28 +271,17 @@ struct AvgPool:
             for lane in range(width):
                 var ow = Int(idx[4].value()) + lane
                 var w = wide.window[adaptive](ow)
-                var sum = Scalar[dtype](0)
-                for i in range(d[0], d[1]):
-                    for j in range(h[0], h[1]):
-                        var row = base + (i * high.input + j) * wide.input
-                        for k in range(w[0], w[1]):
-                            sum += source[unsafe_offset=row + k]
-                var count = (d[1] - d[0]) * (h[1] - h[0]) * (w[1] - w[0])
-                comptime if count_padding:
-                    count = (
-                        deep.padded_size(od)
-                        * high.padded_size(oh)
-                        * wide.padded_size(ow)
-                    )
-                if fixed != 0:
-                    count = fixed
-                comptime if dtype.is_floating_point():
-                    result[lane] = sum / Scalar[dtype](count)
-                else:
-                    # Towards zero, as in C.
-                    var size = Scalar[dtype](abs(count))
-                    var mean = sum // size if sum >= 0 else -((-sum) // size)
-                    result[lane] = mean if count > 0 else -mean
+                var image = source.unsafe_offset(plane * size)
+                result[lane] = _mean[adaptive, count_padding](
+                    sum_of_window(image, d, h, w, high, wide),
+                    od,
+                    oh,
+                    ow,
+                    deep,
+                    high,
+                    wide,
+                    fixed,
+                )
             return result
 
         foreach[target=target](body, output, ctx)
