@@ -169,7 +169,7 @@ def trace(
             else options.activation_memory_budget
         ),
     )
-    with stack, autograd_cache(reuse, options), settings, profile.tracing():
+    with stack, autograd_cache(reuse, options, example_inputs), settings, profile.tracing():
         return compiler(module, example_inputs)
 
 

@@ -193,7 +193,7 @@ def autograd_key() -> str:
     from torch_max_backend.cache.autograd import tag
     from torch_max_backend.options import Options
 
-    return tag(Options())
+    return tag(Options(), [])
 
 
 KEYS = pytest.mark.parametrize("key", [artifact_key, autograd_key])

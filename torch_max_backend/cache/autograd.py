@@ -7,7 +7,7 @@ key and holds no weights. The artifact itself stays in our own store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,12 +140,13 @@ def _not_loaded(arguments: list[Any]) -> list[Any]:
     raise RuntimeError("a cached graph was called before it was loaded")
 
 
-def tag(options: Options) -> str:
-    """What AOTAutograd's key must know of us: versions, our sources, the user's lowerings and
-    options."""
+def tag(options: Options, example_inputs: Sequence[Any]) -> str:
+    """What AOTAutograd's key must know of us: versions, our sources, the user's lowerings, options,
+    and which arguments lie in the same memory, which torch's key leaves out."""
     parts = [f"{k}={v}" for k, v in sorted(environment_components().items())]
     parts.append(f"options={options}")
     parts.append(f"runtime={runtime_digest()}")
+    parts.append(f"shared={_shared(example_inputs)}")
     # Without sources that a function of the arguments tells: see ``CompiledGraph.reusable``. And
     # without this package's lowerings, which need not be registered yet.
     own = [op for op, lowering in registry.items() if not is_ours(lowering)]
@@ -153,8 +154,24 @@ def tag(options: Options) -> str:
     return autograd_key.MARK + hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def _shared(example_inputs: Sequence[Any]) -> list[list[tuple[int, str]]]:
+    """The arguments that lie in the same memory, and where in it: what is written to one of them is
+    seen in the others."""
+    groups: dict[int, list[int]] = {}
+    for i, value in enumerate(example_inputs):
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            groups.setdefault(value.untyped_storage()._cdata, []).append(i)
+    return [
+        [(i, str(example_inputs[i].storage_offset())) for i in group]
+        for group in groups.values()
+        if len(group) > 1
+    ]
+
+
 @contextmanager
-def autograd_cache(enabled: bool, options: Options) -> Iterator[None]:
+def autograd_cache(
+    enabled: bool, options: Options, example_inputs: Sequence[Any]
+) -> Iterator[None]:
     """In the body, AOTAutograd caches what is compiled under keys of our own, or nothing; ahead of
     time it does what torch asks for."""
     if ahead_of_time():
@@ -163,7 +180,7 @@ def autograd_cache(enabled: bool, options: Options) -> Iterator[None]:
     autograd_key.install()
     config = torch._functorch.config
     wanted = enabled and config.enable_autograd_cache
-    tagged = torch.compiler.config.cache_key_tag + tag(options) if wanted else ""
+    tagged = torch.compiler.config.cache_key_tag + tag(options, example_inputs) if wanted else ""
     with ExitStack() as stack:
         stack.enter_context(
             config.patch(bundled_autograd_cache=wanted, enable_autograd_cache=wanted)
