@@ -5,7 +5,8 @@
 
 Each framework has a process of its own, in turns. "Cold" finds the libraries of kernels and the
 precompiled headers of inductor, and nothing else; "warm" finds what "cold" left. Writes
-``steps.json`` and the tables of ``steps.md`` beside this file. It wants an idle machine.
+``steps.json``, by processor, and the tables of ``steps.md`` beside this file. It wants an idle
+machine.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def measure(case: str, repeats: int, seconds: float, threads: int, prepared: Pat
             for f in FRAMEWORKS:
                 warm[f].append(run(case, f, seconds, threads, caches))
     return {
+        "turns": repeats,
         "cold": {f: median(r) for f, r in cold.items() if r},
         "warm": {f: median(r) for f, r in warm.items() if r},
     }
@@ -98,15 +100,25 @@ def _mean(ratios: Sequence[float]) -> str:
 
 
 def tables(results: Mapping[str, Any]) -> str:
-    """The results as Markdown."""
+    """The results of one processor as Markdown."""
     cases = results["cases"]
-    lines = ["## First call", ""]
+    known = results["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
+    threads = results["threads"] or "all"
+    lines = [
+        f"## {known['cpu']}",
+        "",
+        f"{known['cores']} cores, threads: {threads}; {versions}. Medians of each case's turns.",
+        "",
+        "### First call",
+        "",
+    ]
     lines += [
         "CPU seconds of the first call in a new process (children included).",
         "",
-        "| case | cold inductor | cold steps | ratio "
+        "| case | turns | cold inductor | cold steps | ratio "
         "| warm inductor | warm steps | ratio | error |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, found in cases.items():
         cells = []
@@ -115,8 +127,8 @@ def tables(results: Mapping[str, Any]) -> str:
             cells += [f"{of[f]['cpu_s']:.1f}" if "cpu_s" in of[f] else "-" for f in FRAMEWORKS[:2]]
             cells.append(f"{_ratio(of, 'cpu_s'):.2f}")
         error = found["warm"]["steps"].get("error", math.nan)
-        lines.append(f"| {name} | {' | '.join(cells)} | {error:.0e} |")
-    lines += ["", "## Calls", "", "Median milliseconds of a call.", ""]
+        lines.append(f"| {name} | {found.get('turns', 1)} | {' | '.join(cells)} | {error:.0e} |")
+    lines += ["", "### Calls", "", "Median milliseconds of a call.", ""]
     lines += ["| case | eager | inductor | steps | steps/inductor | steps/eager |"]
     lines += ["|---|---|---|---|---|---|"]
     for name, found in cases.items():
@@ -127,7 +139,7 @@ def tables(results: Mapping[str, Any]) -> str:
     for to in ("inductor", "eager"):
         mean = _mean([_ratio(found["warm"], "median_ms", to) for found in cases.values()])
         lines.append(f"\nGeometric mean of steps/{to}: {mean}.")
-    lines += ["", "## Memory", "", "Peak resident megabytes of the process.", ""]
+    lines += ["", "### Memory", "", "Peak resident megabytes of the process.", ""]
     lines += ["| case | cold inductor | cold steps | warm inductor | warm steps |"]
     lines += ["|---|---|---|---|---|"]
     for name, found in cases.items():
@@ -140,19 +152,12 @@ def tables(results: Mapping[str, Any]) -> str:
     failed = [
         f"- {name}, {phase}, {f}: {r['failed']}"
         for name, found in cases.items()
-        for phase, of in found.items()
-        for f, r in of.items()
+        for phase in ("cold", "warm")
+        for f, r in found[phase].items()
         if "failed" in r
     ]
     if failed:
-        lines += ["", "## Failed", "", *failed]
-    known = results["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
-    threads = results["threads"] or "all"
-    lines += [
-        "",
-        f"Measured on {known['cpu']}, {known['cores']} cores, threads: {threads}; {versions}.",
-    ]
+        lines += ["", "### Failed", "", *failed]
     return "\n".join(lines) + "\n"
 
 
@@ -167,20 +172,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="0: as many as torch takes")
     options = parser.parse_args()
     path = HERE / "steps.json"
-    results: dict[str, Any] = {"cases": {}}
-    if path.exists():
-        results = json.loads(path.read_text())
-    results["machine"] = machine("torch", "max")
+    known = machine("torch", "max")
+    everything: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    results = everything.setdefault(known["cpu"], {"cases": {}})
+    results["machine"] = known
     results["threads"] = options.threads
     with tempfile.TemporaryDirectory() as folder:
         for case in options.cases:
             found = measure(case, options.repeats, options.seconds, options.threads, Path(folder))
             results["cases"][case] = found
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            path.write_text(json.dumps(everything, indent=1) + "\n")
             print(case, f"{_ratio(found['warm'], 'median_ms'):.2f}", flush=True)
     page = HERE / "steps.md"
     head = page.read_text().partition(_MARK)[0] if page.exists() else "# Steps\n\n"
-    page.write_text(f"{head}{_MARK}\n\n{tables(results)}")
+    page.write_text(f"{head}{_MARK}\n\n" + "\n".join(map(tables, everything.values())))
 
 
 if __name__ == "__main__":
