@@ -18,6 +18,10 @@ comptime TILE = 1048576
 comptime SLAB = 168
 # Numbers of the windows that all rows of weights are multiplied with in turn.
 comptime STRETCH = 8192
+# Outputs for which copies cost little beside products.
+comptime OFTEN = 64
+# Windows of images that are multiplied with the same panels, about.
+comptime TOGETHER = 512
 # Windows of a tile, if there are as many.
 comptime FEWEST = 64
 
@@ -107,7 +111,9 @@ def convolve_by_products[
     # A tap's numbers have to be neighbours: either windows are counted with the
     # positions between two rows of them, which costs products, or each tap has a
     # plane of its own, which costs copies.
-    var layout = Layout(wide, 2 * (wide.extent() - wide.output) >= wide.output)
+    var gap = wide.extent() - wide.output
+    var often = 2 * wide.output <= width and shape.per_group() >= OFTEN
+    var layout = Layout(wide, 2 * gap >= wide.output or often)
     var extent = layout.extent()
     var windows = high.output * extent
     var dense = extent == wide.output
@@ -124,7 +130,19 @@ def convolve_by_products[
     var tiles_count = ceildiv(windows, tile)
     var cuts = parts[1]
     var slab = ceildiv(shape.per_group(), cuts)
-    var units = shape.batch * shape.groups * cuts * tiles_count
+    # Small images share the panels of the weights.
+    var together = 1
+    if tiles_count == 1 and cuts == 1:
+        # As many as leave the tasks equal shares.
+        var share = ceildiv(shape.batch * shape.groups, tasks)
+        together = max(1, min(min(share, shape.batch), TOGETHER // windows))
+        while (
+            together > 1
+            and ceildiv(ceildiv(shape.batch, together) * shape.groups, tasks) * together > share
+        ):
+            together -= 1
+    var batches = ceildiv(shape.batch, together)
+    var units = batches * shape.groups * cuts * tiles_count
     tasks = min(tasks, units)
     var chunk = ceildiv(units, tasks)
 
@@ -145,8 +163,8 @@ def convolve_by_products[
     var begin = begins.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
     var left_space = min(slab, SLAB) * block * taps + panel
     var spare_space = space_size[dtype](min(slab, SLAB), block * taps)
-    var sums_space = 0 if dense else slab * tile
-    var planes_space = 0 if plain else block * planes
+    var sums_space = 0 if dense else together * slab * tile
+    var planes_space = 0 if plain else together * block * planes
     var space = left_space + spare_space + sums_space + planes_space
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
     var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -171,6 +189,7 @@ def convolve_by_products[
         var chunk,
         var tile,
         var tiles_count,
+        var together,
         var cuts,
         var slab,
         var block,
@@ -191,7 +210,7 @@ def convolve_by_products[
         var pixels = shape.pixels()
         var plane = shape.plane()
         for unit in range(task * chunk, min(units, (task + 1) * chunk)):
-            var item = unit // (shape.groups * cuts * tiles_count)
+            var item = unit // (shape.groups * cuts * tiles_count) * together
             var group = unit // (cuts * tiles_count) % shape.groups
             var cut = unit // tiles_count % cuts
             var start = unit % tiles_count * tile
@@ -200,11 +219,15 @@ def convolve_by_products[
             var rows = min(slab, shape.per_group() - cut * slab)
             if rows <= 0:
                 continue
+            var images_here = min(together, shape.batch - item)
             var source = xp.unsafe_offset((item * shape.inputs + group * channels) * plane)
             var place = (item * shape.outputs + first) * pixels
             var result = op.unsafe_offset(place)
             var to = result.unsafe_offset(start) if dense else sums
             var row = pixels if dense else tile
+            # From one image to the next.
+            var next_to = shape.outputs * pixels if dense else slab * tile
+            var next_source = shape.inputs * plane
             var top = start // extent
             var bottom = (start + count - 1) // extent + high.step(high.kernel - 1)
             for begun in range(0, channels, block):
@@ -212,17 +235,19 @@ def convolve_by_products[
                 var steps = some * taps
                 var from_ = source.unsafe_offset(begun * plane)
                 var base = from_.unsafe_offset(start)
+                var next_base = next_source if plain else block * planes
                 if not plain:
-                    for channel in range(some):
-                        phase_planes(
-                            images.unsafe_offset(channel * planes),
-                            size,
-                            from_.unsafe_offset(channel * plane),
-                            high,
-                            layout,
-                            top,
-                            bottom - top + 1,
-                        )
+                    for image in range(images_here):
+                        for channel in range(some):
+                            phase_planes(
+                                images.unsafe_offset(image * next_base + channel * planes),
+                                size,
+                                from_.unsafe_offset(image * next_source + channel * plane),
+                                high,
+                                layout,
+                                top,
+                                bottom - top + 1,
+                            )
                     base = images.unsafe_offset(start - top * extent)
                 var finished = dense and begun + some == channels and not finish.idle()
                 for i in range(0, rows, SLAB):
@@ -231,43 +256,49 @@ def convolve_by_products[
                     # Its numbers of a block stay in the first-level cache for all rows.
                     var stretch = max(1, STRETCH // (steps * panel)) * panel
                     pack_rows(left, weights, shape.depth(), lines, steps)
-                    for at in range(0, count, stretch):
-                        var columns = min(stretch, count - at)
-                        var into = to.unsafe_offset(i * row + at)
-                        product_of_taps(
-                            lines,
-                            columns,
-                            steps,
-                            weights,
-                            shape.depth(),
-                            left,
-                            base.unsafe_offset(at),
-                            begin,
-                            spare,
-                            into,
-                            row,
-                            begun != 0,
-                        )
-                        if finished:
-                            for line in range(lines):
-                                var sum = into.unsafe_offset(line * row)
-                                var position = place + (i + line) * pixels + start + at
-                                finish.apply(sum, sum, first + i + line, position, columns)
+                    for image in range(images_here):
+                        for at in range(0, count, stretch):
+                            var columns = min(stretch, count - at)
+                            var into = to.unsafe_offset(image * next_to + i * row + at)
+                            product_of_taps(
+                                lines,
+                                columns,
+                                steps,
+                                weights,
+                                shape.depth(),
+                                left,
+                                base.unsafe_offset(image * next_base + at),
+                                begin,
+                                spare,
+                                into,
+                                row,
+                                begun != 0,
+                            )
+                            if finished:
+                                for line in range(lines):
+                                    var sum = into.unsafe_offset(line * row)
+                                    var position = place + image * shape.outputs * pixels
+                                    position += (i + line) * pixels + start + at
+                                    finish.apply(sum, sum, first + i + line, position, columns)
             if dense:
                 continue
-            for i in range(rows):
-                for y in range(top, (start + count - 1) // extent + 1):
-                    var x = max(0, start - y * extent)
-                    var end = min(start + count - y * extent, wide.output)
-                    if end > x:
-                        var position = i * pixels + y * wide.output + x
-                        finish.apply(
-                            result.unsafe_offset(position),
-                            to.unsafe_offset(i * row + y * extent + x - start),
-                            first + i,
-                            place + position,
-                            end - x,
-                        )
+            for image in range(images_here):
+                for i in range(rows):
+                    for y in range(top, (start + count - 1) // extent + 1):
+                        var x = max(0, start - y * extent)
+                        var end = min(start + count - y * extent, wide.output)
+                        if end > x:
+                            var position = image * shape.outputs * pixels + i * pixels
+                            position += y * wide.output + x
+                            finish.apply(
+                                result.unsafe_offset(position),
+                                to.unsafe_offset(
+                                    image * next_to + i * row + y * extent + x - start
+                                ),
+                                first + i,
+                                place + position,
+                                end - x,
+                            )
 
     sync_parallelize(work, tasks)
     _ = scratch^
