@@ -8,8 +8,8 @@ from std.sys import simd_width_of, size_of
 from .blas import tasks_for
 from .convolution_finish import Finish
 from .convolution_planes import Layout, Shape, phase_planes
-from .convolution_tiles import WIDE, pack_rows, product_of_taps, space_size
-from .panels import DEPTH, Address, Matrix, product
+from .convolution_tiles import pack_rows, product_of_taps, space_size
+from .panels import DEPTH, WIDE, Address, Matrix, product
 from .team import sync_parallelize
 
 # Bytes of the planes and the sums of a tile of windows: half of a second-level cache.

@@ -3,33 +3,20 @@ neighbouring windows. The weights are copied into panels as in `panels.mojo`; th
 where they lie, from an offset for each tap."""
 
 from std.math import ceildiv
-from std.sys import CompilationTarget, simd_width_of
+from std.sys import simd_width_of
 
 from .convolution_planes import copy_line
-from .panels import Address, _transpose
+from .panels import WIDE, Address, _high, _transpose
 
-# Vectors that a tile is wide.
-comptime WIDE = 2
 # Columns that are fewer than a vector are made alone if they are no more than these.
 comptime FEW = 4
 comptime Offsets = Pointer[Int, MutAnyOrigin]
 
 
 @always_inline
-def most_rows() -> Int:
-    """Rows of a tile at most: as many as leave registers for the operands."""
-    comptime if CompilationTarget.has_avx512f():
-        return 14
-    elif CompilationTarget.has_neon():
-        return 12
-    else:
-        return 6
-
-
-@always_inline
 def tile_rows(left: Int) -> Int:
     """Rows of the next tile where so many are left: tiles are about as high as each other."""
-    return ceildiv(left, ceildiv(left, most_rows()))
+    return ceildiv(left, ceildiv(left, _high()))
 
 
 @no_inline
@@ -39,7 +26,7 @@ def pack_rows[
     """Copies `[rows, depth]`, `row` the distance of rows, into a panel for each tile: of each
     column the tile's rows side by side. Writes up to a vector past the end."""
     comptime width = simd_width_of[dtype]()
-    comptime chunks = ceildiv(most_rows(), width)
+    comptime chunks = ceildiv(_high(), width)
     var first = 0
     while first < rows:
         var count = tile_rows(rows - first)
@@ -128,7 +115,7 @@ def tiles[
         var high = tile_rows(rows - i)
         var panel = a.unsafe_offset(i * depth)
         var to = c.unsafe_offset(i * row)
-        comptime for k in range(1, most_rows() + 1):
+        comptime for k in range(1, _high() + 1):
             if high == k:
                 _tiles[k, wide, listed](count, panel, b, offsets, depth, to, row, added)
         i += high
