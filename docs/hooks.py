@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks/README.md",
+    "benchmarks/steps.md": "benchmarks/steps.md",
     "benchmarks/training.md": "benchmarks/training.md",
     "benchmarks/operators.md": "benchmarks/operators.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
