@@ -19,6 +19,7 @@ from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.utils import counters
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from torch_max_backend import environment, forked
 from torch_max_backend.errors import (
@@ -409,7 +410,8 @@ def _eager(module: nn.Module) -> Function:
 
 def copied(module: GraphModule) -> GraphModule:
     """The graph once more, with nodes of the same names; the tensors are the same."""
-    made = GraphModule(module, copy.deepcopy(module.graph))
+    # Its code is written once somebody runs it, which is where torch takes over.
+    made = _LazyGraphModule(module, copy.deepcopy(module.graph))
     made.meta = dict(module.meta)
     return made
 

@@ -100,7 +100,11 @@ def own_modes() -> Iterator[None]:
     any."""
     from max._mlir_context import ensure_default_mlir_context
 
-    with _disable_current_modes(), torch.device("cpu"), ensure_default_mlir_context():
+    with ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())
+        if torch.get_default_device().type != "cpu":  # a mode that each call of torch goes through
+            stack.enter_context(torch.device("cpu"))
+        stack.enter_context(ensure_default_mlir_context())
         yield
 
 

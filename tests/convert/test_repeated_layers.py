@@ -65,6 +65,15 @@ def _blocks(x: Tensor, *kernels: Tensor) -> Tensor:
     return x
 
 
+def _twice(x: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The first layer is given one value in two places, where the others are given two."""
+    before = x
+    for up, down in zip(weights[:4], weights[4:8], strict=True):
+        h = torch.relu(x @ up) + before.sum(-1, keepdim=True)
+        before, x = x, torch.tanh(h @ down) - before
+    return x, before
+
+
 def _around(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     """What is given to a call is used after it, too."""
     weights = torch.exp(q @ k.mT)
@@ -78,6 +87,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "attended": (_attended, [X, MASK, *UPS, *DOWNS]),
     "blocks": (_blocks, [_tensor(2, 3, 9, 10), *KERNELS]),
     "around": (_around, [_tensor(2, 4, 5, 8), _tensor(2, 4, 6, 8)]),
+    "twice": (_twice, [X, *UPS, *DOWNS]),
     "double": (_mlp, [v.double() for v in (X, *UPS, *DOWNS, *BIASES)]),
 }
 
@@ -108,7 +118,7 @@ def _text(name: str) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_layers_are_built_once(name: str) -> None:
     calls = Counter(re.findall(r"mo\.call @(\w+)", _text(name)))
-    assert max(calls.values()) == {"blocks": 3, "around": 2}.get(name, 4)
+    assert max(calls.values()) == {"blocks": 3, "around": 2, "twice": 3}.get(name, 4)
     assert _text(name).count("mo.graph @") == 1 + len(calls)
 
 

@@ -65,10 +65,10 @@ def _fate(op: OpOverload, decomposed: Collection[object]) -> Fate:
         return Fate(op, "lowered", function.__module__.removeprefix("torch_max_backend."))
     if op in decomposed:
         return Fate(op, "decomposed", "by torch's table")
-    if op in rules and not op._schema.is_mutable:
-        return Fate(op, "decomposed", "into real numbers, by graph.complex_rules")
     if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _DECOMPOSES):
         return Fate(op, "decomposed", "by its definition")
+    if op in rules and not op._schema.is_mutable:
+        return Fate(op, "decomposed", "into real numbers, by graph.complex_rules")
     return Fate(op, "refused", missing(op).reason)
 
 

@@ -35,6 +35,7 @@ from torch_max_backend.convert.describe import describe_call, where
 from torch_max_backend.convert.devices import device_ref
 from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS, max_dtype
 from torch_max_backend.convert.guarded import GuardedGraph
+from torch_max_backend.convert.repeats import Repeat, RepeatingGraph, repeat_of
 from torch_max_backend.convert.registry import Lowering, argument_name, bind, registry
 from torch_max_backend.convert.seed import drawing_device, is_random
 from torch_max_backend.convert.support import is_skipped
@@ -175,6 +176,9 @@ class _Builder:
     def convert_nodes(self, graph: GuardedGraph) -> None:
         nodes = self._nodes()
         cut = self._pieces(nodes)
+        if cut is None and isinstance(graph, RepeatingGraph):
+            self._convert_once(graph, nodes)
+            return
         if cut is None:
             for node in nodes:
                 self._convert_node(node)
@@ -253,6 +257,43 @@ class _Builder:
         if node.target in CONTROL_FLOW:
             return node.name  # the text does not say what is inside
         return f"{node.target} {text_of(parts, self.symbols, name)}"
+
+    def _convert_once(self, graph: RepeatingGraph, nodes: list[Node]) -> None:
+        """Convert the first of equal regions, and say where in the graph the others are."""
+        later: dict[Node, tuple[Repeat, Instance]] = {}
+        first: dict[Node, Repeat] = {}
+        for region in find_regions(nodes, self._label, _is_heavy):
+            repeat = repeat_of(region)
+            if repeat is not None and not any(n in self.streams for n in repeat.first.nodes):
+                first[repeat.first.nodes[0]] = repeat
+                later |= {i.nodes[0]: (repeat, i) for i in region.instances[1:]}
+        inside: set[Node] = set()
+        for node in nodes:
+            if node in inside:
+                continue
+            if node in first:
+                self._first(graph, first[node])
+                inside.update(first[node].first.nodes)
+            elif node in later:
+                repeat, instance = later[node]
+                given = [self.values[instance.inputs[i]] for i in repeat.varying]
+                results = graph.repeat(repeat, instance, given)
+                for offset, result in zip(repeat.outputs, results, strict=True):
+                    self.values[instance.nodes[offset]] = result
+                inside.update(instance.nodes)
+            else:
+                self._convert_node(node)
+
+    def _first(self, graph: RepeatingGraph, repeat: Repeat) -> None:
+        """Convert the first instance. What the others are given another of is nothing there but
+        its type: no lowering may see that it is a constant, or the result of another."""
+        given = [repeat.first.inputs[i] for i in repeat.varying]
+        outer = {node: self.values[node] for node in given}
+        self.values |= zip(given, graph.veiled([outer[n] for n in given]), strict=True)
+        for node in repeat.first.nodes:
+            self._convert_node(node)
+        self.values |= outer
+        graph.keep(repeat, [self.values[repeat.first.nodes[o]] for o in repeat.outputs])
 
     def _call(self, graph: GuardedGraph, region: Region, instance: Instance, number: int) -> None:
         """Call the region's subgraph.

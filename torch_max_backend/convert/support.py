@@ -83,8 +83,8 @@ def refusal(node: Node) -> Refusal | None:
     if target not in registry:
         return missing(target)
     values = [n.meta.get("val") for n in node.all_input_nodes]
-    known = set().union(*(free_unbacked_symbols(v) for v in values if v is not None))
-    if not registry[target].sizes_from_data and free_unbacked_symbols(node.meta.get("val")) - known:
+    made = not registry[target].sizes_from_data and free_unbacked_symbols(node.meta.get("val"))
+    if made and made - set().union(*(free_unbacked_symbols(v) for v in values if v is not None)):
         return Refusal("the size of its result depends on the data")
     for value in values:
         if _is_computed_from_data(value):

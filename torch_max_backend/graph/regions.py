@@ -213,13 +213,14 @@ def _outputs(part: Sequence[Node]) -> tuple[int, ...]:
 
 
 def _wiring(part: Sequence[Node]) -> tuple[tuple[Any, ...], list[Node]]:
-    """For each operand its position in the part, -1 for one from outside; and those, in order."""
+    """For each operand its position in the part, below 0 for one from outside, another number for
+    each; and those, in order. Where one part is given one node in two places, so is its equal."""
     position = {n: i for i, n in enumerate(part)}
     inside: list[int] = []
     outside: list[Node] = []
     for node in part:
         for operand in _operands(node):
-            at = position.get(operand, -1)
+            at = position.setdefault(operand, -1 - len(outside))
             inside.append(at)
             if at < 0:
                 outside.append(operand)

@@ -7,13 +7,14 @@ loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from max._core import Operation
 from max.dtype import DType
-from max.graph import Graph, KernelLibrary, StaticDim
+from max.graph import DeviceRef, Graph, KernelLibrary, StaticDim, TensorValue, ops
 from torch.fx import Node as FxNode
 
 from torch_max_backend import forks
@@ -21,9 +22,11 @@ from torch_max_backend.convert.context import converting_node
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.dtypes import MAX_TO_TORCH
 from torch_max_backend.convert.guarded import GuardedGraph
+from torch_max_backend.convert.repeats import Repeat
 from torch_max_backend.engines.steps.planner.graph import Node, StepGraph, Value
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes
+from torch_max_backend.graph.regions import Instance
 from torch_max_backend.graph.signature import Trace
 
 # Operations whose class has no name of its own in MAX's Python bindings.
@@ -55,6 +58,25 @@ class _Unverified(KernelLibrary):
         return True
 
 
+# What stands in the graph for the inputs of a region, behind its operations, and for an equal one.
+_VEIL, _KEPT, _REPEATED = "tmb_region_inputs", "tmb_region_end", "tmb_region_again"
+
+
+@dataclass
+class _Notes:
+    """What a graph remembers of how it was made.
+
+    Attributes:
+        origins: The FX node that each value is from.
+        repeats: The types of what the first instances make.
+        instances: The others, by the number at their places.
+    """
+
+    origins: dict[Any, FxNode | None] = field(default_factory=dict)
+    repeats: dict[Repeat, Sequence[Any]] = field(default_factory=dict)
+    instances: list[tuple[Repeat, Instance]] = field(default_factory=list)
+
+
 class _Recorded(GuardedGraph):
     """A graph that remembers which FX node each operation is from. MAX's fusion never sees it, so
     nothing has to be guarded from that."""
@@ -74,9 +96,36 @@ class _Recorded(GuardedGraph):
 
     def _remember(self, results: Iterable[Any]) -> None:
         node = converting_node()
-        origins = self.__dict__.setdefault("origins", {})
+        origins = self.notes.origins
         for result in results:
             origins[getattr(result, "_mlir_value", None)] = node
+
+    @property
+    def notes(self) -> _Notes:
+        # The constructor of a graph adds operations already.
+        return self.__dict__.setdefault("_notes", _Notes())
+
+    # Of ``convert.repeats.RepeatingGraph``
+
+    def veiled(self, values: Sequence[TensorValue]) -> list[TensorValue]:
+        return self._mark(_VEIL, 0, values, [v.type for v in values])
+
+    def keep(self, repeat: Repeat, results: Sequence[TensorValue]) -> None:
+        self.notes.repeats[repeat] = [v.type for v in results]
+        self._mark(_KEPT, 0, results, [])
+
+    def repeat(
+        self, repeat: Repeat, instance: Instance, given: Sequence[TensorValue]
+    ) -> list[TensorValue]:
+        notes = self.notes
+        notes.instances.append((repeat, instance))
+        return self._mark(_REPEATED, len(notes.instances) - 1, given, notes.repeats[repeat])
+
+    def _mark(
+        self, symbol: str, number: int, values: Sequence[TensorValue], types: Sequence[Any]
+    ) -> list[TensorValue]:
+        made = ops.custom(symbol, DeviceRef.CPU(), values, types, {"number": number})
+        return [v.tensor for v in made]
 
 
 def graph_of(trace: Trace) -> StepGraph:
@@ -92,14 +141,34 @@ def graph_of(trace: Trace) -> StepGraph:
         graph = build_graph(trace, "steps", _Unverified(), graph_type=_Recorded)
     finally:
         trace.calls = calls
-    return _Reader(graph.__dict__.get("origins", {})).read(graph)
+    return _Reader(graph.notes).read(graph)
+
+
+@dataclass
+class _Converted:
+    """The first instance of a region, as it was read.
+
+    Attributes:
+        nodes: Its operations.
+        veils: What stands in them for its inputs.
+        results: What it makes.
+    """
+
+    nodes: list[Node]
+    veils: list[Value]
+    results: list[Value]
 
 
 class _Reader:
-    def __init__(self, origins: dict[Any, FxNode | None]) -> None:
-        self.origins = origins
+    def __init__(self, notes: _Notes) -> None:
+        self.origins = notes.origins
+        self.instances = notes.instances
         self.values: dict[Any, Value] = {}
         self.nodes: list[Node] = []
+        self.veiled: dict[Value, Value] = {}
+        self.begun: tuple[int, list[Value]] = 0, []
+        self.converted: list[_Converted] = []
+        self.places = {repeat: i for i, repeat in enumerate(notes.repeats)}
 
     def read(self, graph: Graph) -> StepGraph:
         block = Operation._from_cmlir(graph._mlir_op).regions[0].front
@@ -112,7 +181,9 @@ class _Reader:
                 mutable.add(i)
             inputs.append(self._value(argument, None, i))
         outputs = self._block(block)
-        return StepGraph(inputs, frozenset(mutable), self.nodes, outputs)
+        for node in self.nodes if self.veiled else ():
+            node.operands = self._unveiled(node.operands)
+        return StepGraph(inputs, frozenset(mutable), self.nodes, self._unveiled(outputs))
 
     def _block(self, block: Any) -> list[Value]:
         """Read the operations of a block; what it returns or yields."""
@@ -139,18 +210,60 @@ class _Reader:
     def _operation(self, operation: Any, name: str) -> None:
         if len(operation.regions):
             raise NotPlanned(f"control flow ({name})", self._origin(operation))
-        node = Node(
-            name,
-            [self.values[v] for v in _operands(operation) if v in self.values],
-            attributes=_attributes(operation, name),
-            origin=self._origin(operation),
-        )
+        operands = [self.values[v] for v in _operands(operation) if v in self.values]
+        attributes = _attributes(operation, name)
+        if name == "Custom" and attributes["symbol"] in _MARKS:
+            _MARKS[attributes["symbol"]](self, operation, operands, attributes["parameters"])
+            return
+        node = Node(name, operands, attributes=attributes, origin=self._origin(operation))
         if name == "Constant":
             node.constant = _constant(operation)
         for i, result in enumerate(operation.results):
             if type(result.type).__name__ in ("TensorType", "BufferType"):
                 node.results.append(self._value(result, node, i))
         self.nodes.append(node)
+
+    # Regions that repeat
+
+    def _begin(self, operation: Any, operands: list[Value], _: Any) -> None:
+        veils = [self._value(r, None, i) for i, r in enumerate(operation.results)]
+        self.veiled.update(zip(veils, operands, strict=True))
+        self.begun = len(self.nodes), veils
+
+    def _end(self, operation: Any, operands: list[Value], _: Any) -> None:
+        start, veils = self.begun
+        self.converted.append(_Converted(self.nodes[start:], veils, operands))
+
+    def _again(self, operation: Any, operands: list[Value], parameters: Any) -> None:
+        """The operations of the first instance once more, from other inputs."""
+        repeat, instance = self.instances[parameters["number"]]
+        first = self.converted[self.places[repeat]]
+        twins = dict(zip(repeat.first.nodes, instance.nodes, strict=True))
+        values = dict(zip(first.veils, operands, strict=True))
+        for node in first.nodes:
+            if node.op == "Constant":
+                continue  # is there
+            made = Node(
+                node.op,
+                [values.get(v, v) for v in node.operands],
+                attributes=node.attributes,
+                origin=twins.get(node.origin, node.origin),
+            )
+            for result in node.results:
+                value = Value(result.dtype, result.shape, made, result.index)
+                values[result] = value
+                made.results.append(value)
+            self.nodes.append(made)
+        for result, value in zip(operation.results, first.results, strict=True):
+            self.values[result] = values.get(value, value)
+
+    def _unveiled(self, values: list[Value]) -> list[Value]:
+        found = []
+        for value in values:
+            while value in self.veiled:
+                value = self.veiled[value]
+            found.append(value)
+        return found
 
     def _origin(self, operation: Any) -> FxNode | None:
         for result in operation.results:
@@ -163,6 +276,9 @@ class _Reader:
         value = Value(_dtype(kind.dtype), _sizes(kind.shape), node, index)
         self.values[found] = value
         return value
+
+
+_MARKS = {_VEIL: _Reader._begin, _KEPT: _Reader._end, _REPEATED: _Reader._again}
 
 
 def _operands(operation: Any) -> list[Any]:
