@@ -16,7 +16,7 @@ from torch._guards import TracingContext
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
-from torch_max_backend import environment, forked, forks, profile
+from torch_max_backend import dynamo_names, environment, forked, forks, profile
 from torch_max_backend.convert import type_checks  # noqa: F401  imports beartype, for good
 from torch_max_backend.errors import ForkError, MaxBackendError, OptionError, join_dynamo
 from torch_max_backend.fallback import (
@@ -31,6 +31,8 @@ from torch_max_backend.options import Options
 from torch_max_backend.pipeline import CompiledGraph, caching
 
 log = get_logger("backend")
+
+dynamo_names.leave_out()
 join_dynamo()
 
 

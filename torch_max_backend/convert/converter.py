@@ -35,8 +35,8 @@ from torch_max_backend.convert.describe import describe_call, where
 from torch_max_backend.convert.devices import device_ref
 from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS, max_dtype
 from torch_max_backend.convert.guarded import GuardedGraph
-from torch_max_backend.convert.repeats import Repeat, RepeatingGraph, repeat_of
 from torch_max_backend.convert.registry import Lowering, argument_name, bind, registry
+from torch_max_backend.convert.repeats import Repeat, RepeatingGraph, repeat_of
 from torch_max_backend.convert.seed import drawing_device, is_random
 from torch_max_backend.convert.support import is_skipped
 from torch_max_backend.convert.type_checks import VIOLATIONS
