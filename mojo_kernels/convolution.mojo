@@ -8,6 +8,7 @@ from .convolution_depthwise import convolve_single_channels
 from .convolution_finish import Finish, Norm
 from .convolution_planes import Shape, Window
 from .convolution_products import convolve_by_products
+from .convolution_winograd import convolved_by_winograd
 
 
 @always_inline
@@ -96,6 +97,6 @@ struct Convolution:
         # Few outputs of a channel do not fill a tile.
         if shape.channels() == 1 and shape.per_group() < 4:
             convolve_single_channels(op, xp, wp, shape, finish)
-        else:
+        elif not convolved_by_winograd(op, xp, wp, shape, finish):
             convolve_by_products(op, xp, wp, shape, finish)
         _ = factors^
