@@ -1,4 +1,4 @@
-"""Convolutions of 3x3 windows with many channels, which have fewer multiplications, beside float64."""
+"""Convolutions of 3x3 windows with many channels, by fewer multiplications, beside float64."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torch_max_backend.engines.steps.libraries import block_runner
+from torch_max_backend.runtime import large
 
 _empty = torch._C._dynamo.guards._empty_strided_cpu
 
@@ -47,8 +48,8 @@ def written_out(
         error: The exception of a row that failed.
     """
     names: dict[str, Any] = {
-        "empty": _empty, "free": free, "general": general, "new_table": new_table,
-        "bind_static": bind_static, "error": error, "run": block_runner(),
+        "empty": _empty, "large": large.empty, "free": free, "general": general,
+        "new_table": new_table, "bind_static": bind_static, "error": error, "run": block_runner(),
         "profiling": torch._C._autograd._profiler_enabled, "address": torch.Tensor.data_ptr,
     }  # fmt: skip
     lines = ["def call(arguments):", "    if profiling():", "        return general(arguments)"]
@@ -70,7 +71,8 @@ def written_out(
         lines += _written(f"t{n}", words[0].get(k, ()))
     for k, (shape, strides, dtype) in enumerate(results):
         names[f"dtype{k}"] = dtype
-        lines.append(f"    r{k} = empty({shape}, {strides}, dtype{k})")
+        make = "large" if large.is_large(shape, dtype) else "empty"
+        lines.append(f"    r{k} = {make}({shape}, {strides}, dtype{k})")
         lines += _written(f"r{k}", words[1][k])
     lines += [
         "    failed = run(table.block)",

@@ -20,6 +20,7 @@ from torch_max_backend.engines.steps.table import Sized, Table, Tables
 from torch_max_backend.engines.steps.text import times_table
 from torch_max_backend.graph.expressions import evaluator
 from torch_max_backend.graph.interface import ModelInput, Signature
+from torch_max_backend.runtime import large
 from torch_max_backend.runtime.results import Rebuild, check, execution_error, returned
 from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.tensors import plain
@@ -223,8 +224,11 @@ class StepExecutable:
                 words[word] = seed.data_ptr() + offset
         results = []
         for (shape, dtype), places in zip(sized.outputs, table.outputs, strict=True):
-            # `device`: a default device may be set.
-            result = torch.empty(shape, dtype=dtype, device="cpu")
+            if large.is_large(shape, dtype):
+                result = large.empty(shape, _dense(shape), dtype)
+            else:
+                # `device`: a default device may be set.
+                result = torch.empty(shape, dtype=dtype, device="cpu")
             address = result.data_ptr()
             for word, offset in places:
                 words[word] = address + offset

@@ -1,0 +1,112 @@
+"""Memory of large results is used again, and only where nobody can tell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from torch_max_backend.runtime import large
+
+SHAPE = (1024, 1500)
+STRIDES = (1500, 1)
+
+
+def _made() -> torch.Tensor:
+    return large.empty(SHAPE, STRIDES, torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "_kept", large._Kept())
+
+
+def test_what_was_dropped_is_used_again() -> None:
+    first = _made()
+    address = first.data_ptr()
+    del first
+    assert _made().data_ptr() == address
+
+
+HOLDERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "itself": lambda t: t,
+    "a view": lambda t: t[3:5].T,
+    "an array of numpy": lambda t: t.numpy(),
+    "its storage": lambda t: t.untyped_storage(),
+    "DLPack": lambda t: t.__dlpack__(),
+    "autograd": lambda t: torch.ones(SHAPE, requires_grad=True) * t,
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_what_somebody_holds_is_not(holder: str) -> None:
+    first = _made()
+    address = first.data_ptr()
+    held = HOLDERS[holder](first)
+    del first
+    second = _made()
+    assert second.data_ptr() != address
+    del held, second
+    assert _made().data_ptr() == address or _made().data_ptr() == address
+
+
+def test_memory_that_another_process_may_read_is_not() -> None:
+    first = _made().fill_(7)
+    first.share_memory_()
+    address = first.data_ptr()
+    del first
+    assert _made().data_ptr() != address
+
+
+def test_little_is_kept_idle() -> None:
+    sizes = [large.LARGE * k for k in range(1, 7)]
+    made = [large.empty((s,), (1,), torch.uint8) for s in sizes]
+    del made
+    large.empty((large.LARGE * 7,), (1,), torch.uint8)
+    assert sum(s.nbytes() for s in large._kept._storages) <= large.IDLE
+
+
+def test_a_result_can_be_resized() -> None:
+    result = _made()
+    result.resize_(2000, 2000).fill_(1)
+    assert result.sum() == 4_000_000
+    del result
+    assert _made().shape == SHAPE
+
+
+def test_threads_are_given_memory_of_their_own() -> None:
+    wrong = []
+
+    def use(number: int) -> None:
+        for _ in range(200):
+            result = _made().fill_(number)
+            if not bool((result == number).all()):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=use, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_loop_does_not_grow() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+    compiled = torch.compile(function, backend="max", options={"engine": "steps"})
+    x = torch.randn(SHAPE)
+    places = set()
+    for _ in range(30):
+        result = compiled(x)
+        places.add(result.data_ptr())
+        torch.testing.assert_close(result, function(x))
+        kept = compiled(x + 1)
+        torch.testing.assert_close(kept, function(x + 1))
+        torch.testing.assert_close(result, function(x))
+        del result, kept
+    assert len(places) <= 2
