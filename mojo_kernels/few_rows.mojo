@@ -4,9 +4,10 @@ little to be worth copying into panels: it is read where it lies, and asked for 
 from std.bit import log2_floor
 from std.math import ceildiv
 from std.sys import CompilationTarget, simd_width_of, size_of
-from std.sys.intrinsics import PrefetchOptions, prefetch
+from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 
 from .panels import LINE, WIDE, Address, Matrix, left_size, pack_left, tiles
+from .vectors import below
 
 # Rows of a result that count as few.
 comptime FEW = 48
@@ -66,6 +67,7 @@ def _by_columns[
     """Rows of `b` are contiguous: multiplies blocks of them, a strip of columns at a time."""
     comptime width = simd_width_of[sum]()
     comptime panel = WIDE * width
+    comptime Some = SIMD[b_type, width]
     var deep = min(DEEP, BLOCK // max(1, min(n, BROAD)))
     var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, deep) + width)
     var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
@@ -88,11 +90,13 @@ def _by_columns[
                 var right_row = b.row
                 if wide < panel:
                     for s in range(depth):
-                        for i in range(panel):
-                            var value = Scalar[b_type](0)
-                            if i < wide:
-                                value = right[unsafe_offset = s * b.row + i]
-                            rest_pointer[unsafe_offset = s * panel + i] = value
+                        var line = right.unsafe_offset(s * b.row)
+                        var to = rest_pointer.unsafe_offset(s * panel)
+                        comptime for i in range(0, panel, width):
+                            var inside = below[width](wide - i)
+                            to.unsafe_store(
+                                i, masked_load[width](line.unsafe_offset(i), inside, Some(0))
+                            )
                     right = rest_pointer
                     right_row = panel
                 tiles(
@@ -193,14 +197,14 @@ def _dots[
                 )
     if whole < depth:
         # The rest of the lines, with zeros behind it.
+        var inside = below[width](depth - whole)
         var left = Array[SIMD[sum, width], rows](fill=SIMD[sum, width](0))
         comptime for r in range(rows):
-            for q in range(depth - whole):
-                left[r][q] = a.at(r, whole + q)[].cast[sum]()
+            var v = masked_load[width](a.at(r, whole), inside, SIMD[a_type, width](0))
+            left[r] = v.cast[sum]()
         comptime for s in range(ACROSS):
-            var v = SIMD[sum, width](0)
-            for q in range(depth - whole):
-                v[q] = right[s][unsafe_offset = whole + q].cast[sum]()
+            var line = right[s].unsafe_offset(whole)
+            var v = masked_load[width](line, inside, SIMD[b_type, width](0)).cast[sum]()
             comptime for r in range(rows):
                 sums[r * ACROSS + s] = left[r].fma(v, sums[r * ACROSS + s])
     comptime some = min(width, ACROSS)

@@ -5,10 +5,10 @@ Multiplication": both operands are copied into panels which the innermost loop
 reads from end to end, and a tile of the result stays in registers."""
 
 from std.bit import log2_floor
-from std.math import ceildiv
+from std.math import ceildiv, iota
 from std.memory import Pointer
 from std.sys import CompilationTarget, simd_width_of, size_of
-from std.sys.intrinsics import PrefetchOptions, prefetch
+from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
 
 comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
 
@@ -225,26 +225,15 @@ def _tile[
                     v += c.unsafe_load[width=width](i * row + j * width)
                 c.unsafe_store[width=width](i * row + j * width, v)
         return
-    var whole = Array[Scalar[dtype], high * WIDE * width](fill=0)
-    var wp = whole.unsafe_ptr()
-    comptime for i in range(high * WIDE):
-        wp.unsafe_store[width=width](i * width, sums[i])
-    for i in range(rows):
-        var line = wp.unsafe_offset(i * WIDE * width)
-        var to = c.unsafe_offset(i * row)
-        var j = 0
-        while j + width <= columns:
-            var v = line.unsafe_load[width=width](j)
-            if added:
-                v += to.unsafe_load[width=width](j)
-            to.unsafe_store[width=width](j, v)
-            j += width
-        while j < columns:
-            var v = line[unsafe_offset=j]
-            if added:
-                v += to[unsafe_offset=j]
-            to[unsafe_offset=j] = v
-            j += 1
+    comptime for i in range(high):
+        if i < rows:
+            comptime for j in range(WIDE):
+                var inside = iota[DType.int32, width]().lt(Int32(columns - j * width))
+                var to = c.unsafe_offset(i * row + j * width)
+                var v = sums[i * WIDE + j]
+                if added:
+                    v += masked_load[width](to, inside, SIMD[dtype, width](0))
+                masked_store[width](v, to, inside)
 
 
 @always_inline

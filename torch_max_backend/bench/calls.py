@@ -1,10 +1,12 @@
 """What a call costs beside its kernels: small graphs, many parameters, eager operators in turns.
 
-Run as ``python -m torch_max_backend.bench.calls FRAMEWORK [SECONDS]``; FRAMEWORK is ``inductor`` or
-``steps``. Prints one line of JSON, medians in microseconds:
+Run as ``python -m torch_max_backend.bench.calls FRAMEWORK [SECONDS]``; FRAMEWORK is ``inductor``,
+``steps`` or ``nothing``, whose calls only return: what they cost is Dynamo's, guards most of it.
+Prints one line of JSON, medians in microseconds:
 
 - ``add``: ``x + y`` on 8x8; ``products_4`` and ``products_36``: products of 8x32 by 32x32, each of
-  what the one before made; ``product``: what each further one costs.
+  what the one before made; ``product``: what each further one costs; ``kernel``: what it costs
+  where all are by one matrix.
 - ``parameters``: what each call costs more where 300 parameters of 8 numbers are added up instead
   of one of 2400 that holds them all.
 - ``alone`` and ``in_turns``: a transformer layer 256 wide on 64 tokens, called again and again, and
@@ -47,16 +49,27 @@ def medians(calls: list[Call], seconds: float) -> list[float]:
     return [statistics.median(spent) * 1e6 for spent in times]
 
 
-def _products(framework: str, count: int) -> Call:
+def _compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]:
+    if framework != "nothing":
+        return compiled(function, framework)
+
+    def backend(module: torch.fx.GraphModule, arguments: list[Any]) -> Callable[..., Any]:
+        results = module(*arguments)
+        return lambda *_: results
+
+    return torch.compile(function, backend=backend)
+
+
+def _products(framework: str, count: int, matrices: int) -> Call:
     x = torch.randn(8, 32)
-    weights = [torch.randn(32, 32) / 6 for _ in range(count)]
+    weights = [torch.randn(32, 32) / 6 for _ in range(matrices)]
 
     def chain(x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
-        for weight in weights:
-            x = x @ weight
+        for i in range(count):
+            x = x @ weights[i % matrices]
         return x
 
-    call = compiled(chain, framework)
+    call = _compiled(chain, framework)
     return lambda: call(x, weights)
 
 
@@ -73,27 +86,29 @@ class _Sum(nn.Module):
 
 def _sum(framework: str, parts: int, size: int) -> Call:
     x = torch.randn(parts * size)
-    call = compiled(_Sum(parts, size), framework)
+    call = _compiled(_Sum(parts, size), framework)
     return lambda: call(x)
 
 
 def _layer(framework: str) -> Call:
     layer = nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True).eval()
     x = torch.randn(1, 64, 256)
-    call = compiled(lambda x: layer(x), framework)
+    call = _compiled(lambda x: layer(x), framework)
     return lambda: call(x)
 
 
 def measure(framework: str, seconds: float) -> dict[str, float]:
     """The figures of a framework."""
     x, y = torch.randn(8, 8), torch.randn(8, 8)
-    add = compiled(lambda x, y: x + y, framework)
-    few, many = _products(framework, 4), _products(framework, 36)
+    add = _compiled(lambda x, y: x + y, framework)
     found: dict[str, float] = {}
     (found["add"],) = medians([lambda: add(x, y)], seconds)
-    (found["products_4"],) = medians([few], seconds)
-    (found["products_36"],) = medians([many], seconds)
+    (found["products_4"],) = medians([_products(framework, 4, 4)], seconds)
+    (found["products_36"],) = medians([_products(framework, 36, 36)], seconds)
     found["product"] = (found["products_36"] - found["products_4"]) / 32
+    (few,) = medians([_products(framework, 4, 1)], seconds)
+    (many,) = medians([_products(framework, 36, 1)], seconds)
+    found["kernel"] = (many - few) / 32
     one, parts = _sum(framework, 1, 8 * PARAMETERS), _sum(framework, PARAMETERS, 8)
     (single,) = medians([one], seconds)
     (several,) = medians([parts], seconds)
