@@ -48,9 +48,9 @@ def heads_of(size: IndexList[4], stride: IndexList[4], swapped: Int64) -> Heads:
 def _exponential[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """`exp`, whose own clamp drops NaN, and which is inexact for float64. Other dtypes: 0 instead of
-    subnormal numbers, as in torch: masks of -100 make many, and their products took more time than
-    all the rest."""
+    """`exp`, whose own clamp drops NaN, and which is inexact for float64. Elsewhere 0 instead
+    of subnormal numbers, as in torch: masks of -100 make many, and their products took more time
+    than all the rest."""
     comptime assert dtype.is_floating_point(), "float only"
     comptime if dtype == DType.float64:
         return exact_exp(x)
