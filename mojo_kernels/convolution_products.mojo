@@ -104,7 +104,8 @@ def convolve_by_products[
     var wide = shape.wide
     var taps = shape.taps()
     var channels = shape.channels()
-    var unpadded = taps * high.stride * wide.stride == 1 and high.padding + wide.padding == 0
+    var unpadded = taps * high.stride * wide.stride == 1
+    unpadded = unpadded and high.padding == 0 and wide.padding == 0
     if unpadded and shape.plane() == 1 and shape.pixels() == 1:
         _convolve_points(op, xp, wp, shape, finish)
         return
@@ -118,7 +119,7 @@ def convolve_by_products[
     var windows = high.output * extent
     var dense = extent == wide.output
     # Then the image itself holds them.
-    var plain = unpadded and wide.output == wide.input
+    var plain = unpadded and wide.output == wide.input and high.output <= high.input
     # Whole channels at a time.
     var block = max(1, min(DEPTH // taps, channels))
     block = ceildiv(channels, ceildiv(channels, block))

@@ -1,13 +1,12 @@
 """Matrix products of few rows. Most of what they read is the right operand, which is used too
 little to be worth copying into panels: it is read where it lies, and asked for ahead of time."""
 
-from std.bit import log2_floor
 from std.math import ceildiv
 from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 
 from .panels import LINE, WIDE, Address, Matrix, left_size, pack_left, tiles
-from .vectors import below
+from .vectors import below, totals
 
 # Rows of a result that count as few.
 comptime FEW = 48
@@ -210,7 +209,7 @@ def _dots[
     comptime some = min(width, ACROSS)
     comptime for r in range(rows):
         comptime for s in range(0, ACROSS, some):
-            var totals = _totals[some](sums, r * ACROSS + s)
+            var totals = totals[some](sums, r * ACROSS + s)
             if columns == ACROSS:
                 var to = c.unsafe_offset(r * row + s)
                 if added:
@@ -222,28 +221,3 @@ def _dots[
                     if added:
                         totals[t] += c[unsafe_offset=place]
                     c[unsafe_offset=place] = totals[t]
-
-
-@always_inline
-def _totals[
-    dtype: DType, width: Int, count: Int, //, some: Int
-](sums: Array[SIMD[dtype, width], count], start: Int) -> SIMD[dtype, some]:
-    """The sums of `some` vectors from `start` on, side by side."""
-    # Interleaving two vectors and adding the halves keeps both sums apart, in half as many lanes.
-    var parts = Array[SIMD[dtype, width], some](fill=SIMD[dtype, width](0))
-    comptime for i in range(some):
-        parts[i] = sums[start + i]
-    comptime for round in range(log2_floor(some)):
-        comptime half = some >> (round + 1)
-        comptime for i in range(half):
-            var both = parts[i].interleave(parts[i + half])
-            parts[i] = both.slice[width, offset=0]() + both.slice[width, offset=width]()
-    var total = parts[0]
-    comptime if some == width:
-        return rebind[SIMD[dtype, some]](total)
-    else:
-        # Lanes `some` apart belong to the same vector.
-        var result = total.slice[some, offset=0]()
-        comptime for i in range(some, width, some):
-            result += total.slice[some, offset=i]()
-        return result

@@ -15,7 +15,14 @@ from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common.bank import nothing, routine
-from torch_max_backend.ops.common.images import lifted, numbers, three
+from torch_max_backend.ops.common.images import (
+    lifted,
+    numbers,
+    planar,
+    planar_settings,
+    planar_shape,
+    three,
+)
 from torch_max_backend.ops.common.positions import static
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
@@ -42,9 +49,11 @@ def _supported(
     return None
 
 
-def _kernels(input: torch.Tensor) -> str | None:
-    """The library for integers, which MAX does not convolve."""
-    return None if input.is_floating_point() else "integer_convolution"
+def _kernels(input: torch.Tensor, transposed: bool) -> str | None:
+    """The library for integers, which MAX does not convolve, or for transposed convolutions."""
+    if not input.is_floating_point():
+        return "integer_convolution"
+    return "convolution_transposed" if transposed and input.device.type == "cpu" else None
 
 
 @map_to(aten.convolution.default, supports=_supported, kernels=_kernels, bank=True)
@@ -69,6 +78,9 @@ def convolution(
         per_dimension(v, spatial) for v in (stride, padding, dilation, output_padding)
     )
     pads = [(p, p) for p in padding]
+    addresses = routine(input.dtype, input.device) if input.dtype.is_float() else None
+    if transposed and addresses is not None and spatial < 3:
+        return _transposed(input, weight, bias, stride, padding, dilation, groups)
     if transposed:
         kernel = [int(k) for k in weight.shape[2:]]
         input = _spread(input, stride)
@@ -84,7 +96,7 @@ def convolution(
         result = full(0, input.dtype, spec.shape, input.device)
     elif not input.dtype.is_float():
         result = _of_integers(input, weight, stride, pads, dilation, groups)
-    elif (addresses := routine(input.dtype, input.device)) is not None and spatial < 3:
+    elif addresses is not None and spatial < 3:
         return _by_products(
             input, weight, bias, stride, pads, dilation, groups, addresses, _After()
         )
@@ -152,29 +164,49 @@ def _by_products(
     ``mojo_kernels/convolution.mojo``."""
     shape = expected().shape
     residual = after.residual
-    rows = [*shape[:2], 1, *shape[2:]] if len(shape) == 3 else shape
-    if input.rank == 3:
-        # A height of 1.
-        input, weight = ops.unsqueeze(input, 2), ops.unsqueeze(weight, 2)
-        residual = None if residual is None else ops.unsqueeze(residual, 2)
-        stride, pads, dilation = [1, *stride], [(0, 0), *pads], [1, *dilation]
     vectors = [bias, after.norm_weight, after.norm_bias, after.mean, after.variance]
     # The sizes of the result say how far padding goes at the other end.
-    settings = [*stride, *(before for before, _ in pads), *dilation, groups]
+    settings = [*planar_settings(stride, [before for before, _ in pads], dilation), groups]
     result = ops.custom(
         "tmb_convolution",
         input.device,
         [
-            input,
-            weight,
+            planar(input),
+            planar(weight),
             *(nothing(input.dtype) if v is None else v for v in vectors),
-            nothing(input.dtype, 4) if residual is None else residual,
+            nothing(input.dtype, 4) if residual is None else planar(residual),
             *addresses,
             *numbers(settings),
             ops.constant(after.epsilon, DType.float64, DeviceRef.CPU()),
         ],
-        [TensorType(input.dtype, rows, input.device)],
+        [TensorType(input.dtype, planar_shape(shape), input.device)],
         {"activation": after.activation},
+    )[0]
+    return ops.reshape(result.tensor, shape)
+
+
+def _transposed(
+    input: TensorValue,
+    weight: TensorValue,
+    bias: TensorValue | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> TensorValue:
+    """The transposed convolution by ``mojo_kernels/convolution_transposed.mojo``."""
+    shape = expected().shape
+    settings = [*planar_settings(stride, padding, dilation), groups]
+    result = ops.custom(
+        "tmb_convolution_transposed",
+        input.device,
+        [
+            planar(input),
+            planar(weight),
+            nothing(input.dtype) if bias is None else bias,
+            *numbers(settings),
+        ],
+        [TensorType(input.dtype, planar_shape(shape), input.device)],
     )[0]
     return ops.reshape(result.tensor, shape)
 

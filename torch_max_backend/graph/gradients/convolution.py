@@ -1,4 +1,4 @@
-"""Gradients of convolutions, as convolutions."""
+"""Gradients of convolutions: the input's is a convolution, the weights' a kernel's or one too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,40 @@ from torch import Tensor
 from torch_max_backend.graph.arguments import per_dimension
 
 aten = torch.ops.aten
+
+_library = torch.library.Library("torch_max_backend", "FRAGMENT")
+_library.define(
+    "convolution_weight_gradient(Tensor grad_output, Tensor input, SymInt[] weight_size, "
+    "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups) -> Tensor"
+)
+
+
+def _weight_gradient(
+    grad_output: Tensor,
+    input: Tensor,
+    weight_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """What the operator means, in ATen: eager execution of a graph that has it."""
+    weight = input.new_empty(weight_size)
+    settings = (None, stride, padding, dilation, False, [0] * len(stride), groups)
+    wanted = [False, True, False]
+    return aten.convolution_backward(grad_output, input, weight, *settings, wanted)[1]
+
+
+def _like_weight(
+    grad_output: Tensor, input: Tensor, weight_size: Sequence[int], *_: object
+) -> Tensor:
+    return input.new_empty(weight_size)
+
+
+_library.impl("convolution_weight_gradient", _weight_gradient, "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "torch_max_backend::convolution_weight_gradient", _like_weight, lib=_library
+)
 
 
 def convolution_backward(
@@ -25,7 +59,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of a convolution as convolutions (``aten::convolution_backward``).
+    """Gradients of a convolution (``aten::convolution_backward``).
 
     Args:
         grad_output: ``[batch, channels out, *spatial]``.
@@ -42,8 +76,7 @@ def convolution_backward(
     settings = (stride, padding, dilation)
     of_input = of_weight = of_bias = None
     if output_mask[0]:
-        # Positions that no window reached at the end: as many as may be, then cut to the size.
-        beyond = [0] * spatial if transposed else [s - 1 for s in stride]
+        beyond = [0] * spatial if transposed else _beyond(grad_output, input, weight, *settings)
         of_input = aten.convolution(
             grad_output, weight, None, *settings, not transposed, beyond, groups
         )
@@ -57,7 +90,45 @@ def convolution_backward(
     return of_input, of_weight, of_bias
 
 
+def _beyond(
+    grad: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+) -> list[int]:
+    """Positions at the end that no window reached; as many as may be where sizes are symbols, of
+    which some are cut off afterwards."""
+    found = []
+    for i, (s, p, d) in enumerate(zip(stride, padding, dilation, strict=True), start=2):
+        sizes = (grad.shape[i], input.shape[i], weight.shape[i])
+        if all(isinstance(n, int) for n in sizes):
+            found.append(sizes[1] - ((sizes[0] - 1) * s - 2 * p + d * (sizes[2] - 1) + 1))
+        else:
+            found.append(s - 1)
+    return found
+
+
 def _of_weight(
+    grad: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> Tensor:
+    settings = (stride, padding, dilation)
+    floats = (torch.float32, torch.float64)
+    fixed = all(isinstance(v, int) for v in (*stride, *padding, *dilation, groups))
+    if input.device.type == "cpu" and input.dtype in floats and input.dim() < 5 and fixed:
+        own = torch.ops.torch_max_backend.convolution_weight_gradient
+        return own(grad, input, weight.shape, *settings, groups)
+    return _as_convolution(grad, input, weight, *settings, groups)
+
+
+def _as_convolution(
     grad: Tensor,
     input: Tensor,
     weight: Tensor,

@@ -24,3 +24,21 @@ def lifted(shape: Sizes, spatial: int) -> list[int | Dim]:
 def numbers(values: Sequence[int]) -> list[TensorValue]:
     """Arguments of a kernel that are no tensors."""
     return [ops.constant(v, DType.int64, DeviceRef.CPU()) for v in values]
+
+
+def planar(value: TensorValue) -> TensorValue:
+    """Images or weights with two spatial dimensions: for one a height of 1."""
+    return ops.unsqueeze(value, 2) if value.rank == 3 else value
+
+
+def planar_shape(shape: Sizes) -> list[int | Dim]:
+    """The sizes of that."""
+    return [*shape[:2], 1, *shape[2:]] if len(shape) == 3 else list(shape)
+
+
+def planar_settings(
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """Stride, padding and dilation of each of two spatial dimensions."""
+    lead = 2 - len(stride)
+    return [*[1] * lead, *stride, *[0] * lead, *padding, *[1] * lead, *dilation]
