@@ -6,7 +6,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 
 from .convolution_planes import copy_line
-from .panels import WIDE, Address, _high, _transpose
+from .panels import WIDE, Address, _high, transpose
 
 # Columns that are fewer than a vector are made alone if they are no more than these.
 comptime FEW = 4
@@ -42,7 +42,7 @@ def pack_rows[
                     comptime for j in range(width):
                         if chunk + j < count:
                             block[j] = lines.unsafe_load[width=width]((chunk + j) * row + p)
-                    _transpose(block)
+                    transpose(block)
                     comptime for j in range(width):
                         panel.unsafe_store[width=width]((p + j) * count + chunk, block[j])
         for p in range(done, depth):

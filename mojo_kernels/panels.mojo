@@ -71,7 +71,7 @@ struct Matrix[dtype: DType](TrivialRegisterPassable):
 
 
 @always_inline
-def _transpose[
+def transpose[
     dtype: DType, width: Int, //
 ](mut rows: Array[SIMD[dtype, width], width]):
     """Transposes `width` vectors: each round interleaves the two halves."""
@@ -123,7 +123,7 @@ def pack[
                             .unsafe_load[width=width](0)
                             .cast[sum]()
                         )
-                _transpose(rows)
+                transpose(rows)
                 comptime for j in range(width):
                     block.unsafe_store[width=width]((p + j) * panel + chunk, rows[j])
         for p in range(done, depth):
@@ -182,7 +182,8 @@ struct Ahead[dtype: DType](TrivialRegisterPassable):
         self.left = max(0, self.left - some)
 
 
-@always_inline
+# In a function of its own the sums stay in registers whatever is around the call.
+@no_inline
 def _tile[
     dtype: DType, right_type: DType, next: DType, //, high: Int
 ](
@@ -266,20 +267,32 @@ def _height(rows: Int) -> Int:
 @always_inline
 def pack_left[
     dtype: DType, sum: DType, //
-](to: Address[sum], source: Matrix[dtype], rows: Int, depth: Int):
-    """Copies rows into a panel for each tile."""
+](
+    to: Address[sum],
+    source: Matrix[dtype],
+    rows: Int,
+    depth: Int,
+    parts: Int = 1,
+    apart: Int = 0,
+):
+    """Copies rows into a panel for each tile: `depth` numbers of each of some `parts`, which lie
+    `apart`."""
     comptime high = _high()
     var i = 0
     while i < rows:
         var height = _height(rows - i)
-        var panel = to.unsafe_offset(i * depth)
         var count = min(height, rows - i)
-        if height == high:
-            pack[high](panel, source.from_(i, 0), count, depth)
-        elif height == MIDDLE:
-            pack[MIDDLE](panel, source.from_(i, 0), count, depth)
-        else:
-            pack[LOW](panel, source.from_(i, 0), count, depth)
+        for part in range(parts):
+            var panel = to.unsafe_offset(i * depth * parts + part * depth * height)
+            var from_ = Matrix[dtype](
+                source.at(i, 0).unsafe_offset(part * apart), source.row, source.column
+            )
+            if height == high:
+                pack[high](panel, from_, count, depth)
+            elif height == MIDDLE:
+                pack[MIDDLE](panel, from_, count, depth)
+            else:
+                pack[LOW](panel, from_, count, depth)
         i += height
 
 
