@@ -36,15 +36,21 @@ Report = Mapping[str, Any]
 
 def run(case: str, framework: str, seconds: float, threads: int, caches: Path) -> Report:
     """What a process says of a case, or why it failed."""
+    module = "torch_max_backend.bench.alone"
+    return process([module, case, framework, str(seconds), str(threads)], caches)
+
+
+def process(module: Sequence[str], caches: Path) -> Report:
+    """What a process that runs a module with arguments says, or why it failed."""
     environment = {
         **os.environ,
         "TORCH_MAX_BACKEND_CACHE_DIR": str(caches / "torch_max_backend"),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    module = "torch_max_backend.bench.alone"
-    command = [sys.executable, "-m", module, case, framework, str(seconds), str(threads)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", *module], env=environment, capture_output=True, text=True
+    )
     if done.returncode != 0:
         return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -94,7 +100,8 @@ def _ratio(of: Mapping[str, Report], key: str, to: str = "inductor") -> float:
         return math.nan
 
 
-def _mean(ratios: Sequence[float]) -> str:
+def mean(ratios: Sequence[float]) -> str:
+    """The geometric mean of those that are known."""
     found = [r for r in ratios if not math.isnan(r)]
     return f"{statistics.geometric_mean(found):.2f}" if found else "-"
 
@@ -137,8 +144,8 @@ def tables(results: Mapping[str, Any]) -> str:
         ratios = [f"{_ratio(of, 'median_ms', to):.2f}" for to in ("inductor", "eager")]
         lines.append(f"| {name} | {' | '.join(times + ratios)} |")
     for to in ("inductor", "eager"):
-        mean = _mean([_ratio(found["warm"], "median_ms", to) for found in cases.values()])
-        lines.append(f"\nGeometric mean of steps/{to}: {mean}.")
+        ratios = [_ratio(found["warm"], "median_ms", to) for found in cases.values()]
+        lines.append(f"\nGeometric mean of steps/{to}: {mean(ratios)}.")
     lines += ["", "### Memory", "", "Peak resident megabytes of the process.", ""]
     lines += ["| case | cold inductor | cold steps | warm inductor | warm steps |"]
     lines += ["|---|---|---|---|---|"]

@@ -54,7 +54,7 @@ def max_of_window[
 
 @always_inline
 def _max_of_windows[
-    dtype: DType, //, stride: Int
+    dtype: DType, //, stride: Int, width: Int
 ](
     values: Address[dtype],
     positions: Address[DType.int64],
@@ -104,25 +104,28 @@ def max_row[
     comptime if not adaptive:
         var whole = inner(wide)
         var small = deep.input * high.input * wide.input <= FARTHEST
-        if small and wide.stride <= 2 and whole[1] - whole[0] >= width:
-            while x < wide.output:
-                if x < whole[0] or x >= whole[1]:
-                    var found = max_of_window(plane, d, h, wide.strided(x), deep, high, wide)
-                    values[unsafe_offset=x] = found[0]
-                    positions[unsafe_offset=x] = Int64(found[1])
-                    x += 1
-                    continue
-                # The last vector overlaps the one before it.
-                var at = min(x, whole[1] - width)
-                var first = at * wide.stride - wide.padding
-                var to = values.unsafe_offset(at)
-                var into = positions.unsafe_offset(at)
-                if wide.stride == 1:
-                    _max_of_windows[1](to, into, plane, d, h, first, deep, high, wide)
-                else:
-                    _max_of_windows[2](to, into, plane, d, h, first, deep, high, wide)
-                x = at + width
-            return
+        comptime for part in range(3):
+            # Narrower vectors for what has fewer windows.
+            comptime some = max(1, width >> part)
+            if small and wide.stride <= 2 and whole[1] - whole[0] >= some:
+                while x < wide.output:
+                    if x < whole[0] or x >= whole[1]:
+                        var found = max_of_window(plane, d, h, wide.strided(x), deep, high, wide)
+                        values[unsafe_offset=x] = found[0]
+                        positions[unsafe_offset=x] = Int64(found[1])
+                        x += 1
+                        continue
+                    # The last vector overlaps the one before it.
+                    var at = min(x, whole[1] - some)
+                    var first = at * wide.stride - wide.padding
+                    var to = values.unsafe_offset(at)
+                    var into = positions.unsafe_offset(at)
+                    if wide.stride == 1:
+                        _max_of_windows[1, some](to, into, plane, d, h, first, deep, high, wide)
+                    else:
+                        _max_of_windows[2, some](to, into, plane, d, h, first, deep, high, wide)
+                    x = at + some
+                return
     while x < wide.output:
         var found = max_of_window(plane, d, h, wide.window[adaptive](x), deep, high, wide)
         values[unsafe_offset=x] = found[0]

@@ -1,0 +1,132 @@
+"""Training steps beside inductor and eager PyTorch: the first step, the others, memory.
+
+    uv run benchmarks/training.py                     # everything: about an hour on 2 cores
+    uv run benchmarks/training.py cnn resnet18_4 --repeats 1 --seconds 2
+
+Each framework has a process of its own, in turns. "Cold" finds the libraries of kernels and the
+precompiled headers of inductor, and nothing else; "warm" finds what "cold" left. Writes
+``training.json``, by processor, and the tables of ``training.md`` beside this file. It wants an
+idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steps import HERE, Report, fresh, mean, median, process
+
+from torch_max_backend.bench.machine import machine
+from torch_max_backend.bench.training_alone import TRAINING_CASES
+
+FRAMEWORKS = ("inductor", "max", "eager")
+_MARK = "<!-- tables -->"
+_MODULE = "torch_max_backend.bench.training_alone"
+
+
+def measure(case: str, repeats: int, seconds: float, prepared: Path) -> Any:
+    """The figures of a case by phase and framework."""
+
+    def run(framework: str, seconds: float, caches: Path) -> Report:
+        return process([_MODULE, case, framework, str(seconds)], caches)
+
+    cold: dict[str, list[Report]] = {f: [] for f in FRAMEWORKS[:2]}
+    warm: dict[str, list[Report]] = {f: [] for f in FRAMEWORKS}
+    for f in FRAMEWORKS[:2]:
+        run(f, 0, prepared)  # builds libraries and headers
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            caches = fresh(prepared, Path(folder))
+            for f in cold:
+                cold[f].append(run(f, 0, caches))
+            for f in warm:
+                warm[f].append(run(f, seconds, caches))
+    return {
+        "turns": repeats,
+        "cold": {f: median(r) for f, r in cold.items()},
+        "warm": {f: median(r) for f, r in warm.items()},
+    }
+
+
+def _ratio(of: Mapping[str, Report], key: str, to: str) -> float:
+    try:
+        return of["max"][key] / of[to][key]
+    except KeyError:
+        return float("nan")
+
+
+def _cell(report: Report, key: str, scale: float, digits: int) -> str:
+    return f"{report[key] * scale:.{digits}f}" if key in report else "-"
+
+
+def tables(results: Mapping[str, Any]) -> str:
+    """The results of one processor as Markdown."""
+    cases, known = results["cases"], results["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
+    lines = [f"## {known['cpu']}", "", f"{known['cores']} cores; {versions}.", ""]
+    lines += ["### Steps", "", "Median milliseconds of a whole step.", ""]
+    lines += ["| case | turns | eager | inductor | max | max/eager | max/inductor |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for name, found in cases.items():
+        of = found["warm"]
+        cells = [_cell(of[f], "median_ms", 1, 1) for f in ("eager", "inductor", "max")]
+        cells += [f"{_ratio(of, 'median_ms', to):.2f}" for to in ("eager", "inductor")]
+        lines.append(f"| {name} | {found['turns']} | {' | '.join(cells)} |")
+    for to in ("eager", "inductor"):
+        ratios = [_ratio(found["warm"], "median_ms", to) for found in cases.values()]
+        lines += ["", f"Geometric mean of max/{to}: {mean(ratios)}."]
+    lines += ["", "### First step", ""]
+    lines += ["CPU seconds of the first step in a new process; peak resident megabytes.", ""]
+    lines += ["| case | cold inductor | cold max | ratio | warm inductor | warm max | ratio "]
+    lines[-1] += "| MB cold inductor | max | MB warm inductor | max |"
+    lines += ["|---|---|---|---|---|---|---|---|---|---|---|"]
+    for name, found in cases.items():
+        cells = []
+        for phase in ("cold", "warm"):
+            of = found[phase]
+            cells += [_cell(of[f], "cpu_s", 1, 1) for f in FRAMEWORKS[:2]]
+            cells.append(f"{_ratio(of, 'cpu_s', 'inductor'):.2f}")
+        for phase in ("cold", "warm"):
+            cells += [_cell(found[phase][f], "peak_bytes", 1e-6, 0) for f in FRAMEWORKS[:2]]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    failed = [
+        f"- {name}, {phase}, {f}: {r['failed']}"
+        for name, found in cases.items()
+        for phase in ("cold", "warm")
+        for f, r in found[phase].items()
+        if "failed" in r
+    ]
+    if failed:
+        lines += ["", "### Failed", "", *failed]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", default=list(TRAINING_CASES))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4)
+    options = parser.parse_args()
+    path = HERE / "training.json"
+    known = machine("torch", "max")
+    everything: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    results = everything.setdefault(known["cpu"], {"cases": {}})
+    results["machine"] = known
+    with tempfile.TemporaryDirectory() as folder:
+        for case in options.cases:
+            found = measure(case, options.repeats, options.seconds, Path(folder))
+            results["cases"][case] = found
+            path.write_text(json.dumps(everything, indent=1) + "\n")
+            ratios = [f"{_ratio(found['warm'], 'median_ms', to):.2f}" for to in FRAMEWORKS[::2]]
+            print(case, *ratios, f"{_ratio(found['cold'], 'cpu_s', 'inductor'):.2f}", flush=True)
+    page = HERE / "training.md"
+    head = page.read_text().partition(_MARK)[0] if page.exists() else "# Training\n\n"
+    page.write_text(f"{head}{_MARK}\n\n" + "\n".join(map(tables, everything.values())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Networks of the sizes that are trained in practice, with random weights and random data: what a
+step costs does not depend on what they learn.
+
+They train as their libraries build them, dropout included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from torch_max_backend.bench.trainable import TrainingCase, UNet
+
+
+def _gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(use_cache=False)).train()
+
+
+def _bert() -> nn.Module:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    return BertForSequenceClassification(BertConfig(num_labels=2)).train()
+
+
+def _resnet18() -> nn.Module:
+    from torchvision.models import resnet18
+
+    return resnet18(weights=None).train()
+
+
+def _tokens(vocabulary: int, length: int, classes: int = 0) -> Callable[..., tuple[Tensor, ...]]:
+    def batch(count: int, chance: Generator) -> tuple[Tensor, ...]:
+        tokens = torch.randint(4, vocabulary, (count, length), generator=chance)
+        if not classes:
+            return (tokens,)
+        return tokens, torch.randint(0, classes, (count,), generator=chance)
+
+    return batch
+
+
+def _pictures(count: int, chance: Generator) -> tuple[Tensor, Tensor]:
+    images = torch.randn(count, 3, 224, 224, generator=chance)
+    return images, torch.randint(0, 1000, (count,), generator=chance)
+
+
+def _scans(count: int, chance: Generator) -> tuple[Tensor, Tensor]:
+    images = torch.randn(count, 1, 128, 128, generator=chance)
+    return images, (images > 0).float()
+
+
+def _next_token(model: nn.Module, tokens: Tensor) -> Tensor:
+    return _loss(model(input_ids=tokens, labels=tokens))
+
+
+def _classified(model: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
+    return _loss(model(input_ids=tokens, labels=labels))
+
+
+def _loss(output: Any) -> Tensor:
+    return output.loss
+
+
+def _picture_class(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(model(images), labels)
+
+
+def _marked(model: nn.Module, images: Tensor, masks: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(model(images), masks)
+
+
+LARGE_CASES = {
+    "gpt2_2x64": TrainingCase(_gpt2, _tokens(50257, 64), _next_token, 2, 1e-4),
+    "bert_8x64": TrainingCase(_bert, _tokens(30522, 64, 2), _classified, 8, 2e-5),
+    "resnet18_4": TrainingCase(_resnet18, _pictures, _picture_class, 4, 1e-3),
+    "unet_2x128": TrainingCase(lambda: UNet(32), _scans, _marked, 2, 1e-3),
+}

@@ -1,0 +1,53 @@
+"""One process, one framework, one network in training: its first step, and the steps after it.
+
+Run as ``python -m torch_max_backend.bench.training_alone CASE FRAMEWORK [SECONDS]``; FRAMEWORK is
+``eager``, ``inductor`` or ``max``. A step is the loss, its gradients and AdamW's update; the loss
+with the network, and the update, are compiled. Prints one line of JSON: seconds of wall and CPU
+time of the first step (children included), median and least milliseconds of the others, the peak of
+the process's memory in bytes, and the first loss.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+from torch_max_backend.bench.first_call import cpu_seconds, peak_bytes
+from torch_max_backend.bench.trainable import CASES
+from torch_max_backend.bench.trainable_large import LARGE_CASES
+from torch_max_backend.bench.training import started
+
+TRAINING_CASES = {**CASES, **LARGE_CASES}
+# Steps before the timed ones: graphs are compiled again, programs compiled in the background.
+_UNTIMED = 15
+
+
+def main(name: str, framework: str, seconds: str = "3") -> None:
+    # Otherwise Dynamo leaves LSTMs to eager.
+    with torch._dynamo.config.patch(allow_rnn=True):
+        run = started(TRAINING_CASES[name], framework)
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        loss = run.step().item()
+        wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+        times: list[float] = []
+        if float(seconds):
+            for _ in range(_UNTIMED):
+                run.step()
+            time.sleep(0.5)
+        end = time.perf_counter() + float(seconds)
+        while (start := time.perf_counter()) < end:
+            run.step()
+            times.append(time.perf_counter() - start)
+    report = {"wall_s": wall, "cpu_s": cpu, "loss": loss, "peak_bytes": peak_bytes()}
+    if times:
+        report["median_ms"] = statistics.median(times) * 1e3
+        report["least_ms"] = min(times) * 1e3
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
