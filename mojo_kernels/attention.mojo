@@ -3,14 +3,15 @@ products by the routine of `blas.mojo`."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.math import ceildiv, exp, sqrt
+from std.math import ceildiv, sqrt
 from std.sys import simd_width_of, size_of
 from std.utils.index import IndexList
 from std.utils.numerics import isnan, min_or_neg_inf
 
-from .elementary import exp as exact_exp, log
+from .elementary import log
 from .blas import GRAIN, Gemm, tasks_for
 from .panels import Address
+from .softmax import exponential
 from .team import parallelism_level, sync_parallelize
 
 # Elements of a block of scores: half of a small second-level cache.
@@ -42,21 +43,6 @@ def heads_of(size: IndexList[4], stride: IndexList[4], swapped: Int64) -> Heads:
     if swapped != 0:
         return Heads(size[2], size[1], size[3], stride[0], stride[2], stride[1])
     return Heads(size[1], size[2], size[3], stride[0], stride[1], stride[2])
-
-
-@always_inline
-def _exponential[
-    dtype: DType, width: SIMDLength, //
-](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """`exp`, whose own clamp drops NaN, and which is inexact for float64. Elsewhere 0 instead
-    of subnormal numbers, as in torch: masks of -100 make many, and their products took more time
-    than all the rest."""
-    comptime assert dtype.is_floating_point(), "float only"
-    comptime if dtype == DType.float64:
-        return exact_exp(x)
-    else:
-        var normal = x.ge(-87.33).select(exp(x), SIMD[dtype, width](0))
-        return isnan(x).select(x, normal)
 
 
 @always_inline
@@ -109,12 +95,12 @@ def _softmax_row[
     var total = Scalar[dtype](0)
     j = 0
     while j + width <= length:
-        var e = _exponential(row.unsafe_load[width=width](j) - most)
+        var e = exponential(row.unsafe_load[width=width](j) - most)
         row.unsafe_store[width=width](j, e)
         sums += e
         j += width
     while j < length:
-        var e = _exponential(row[unsafe_offset=j] - most)
+        var e = exponential(row[unsafe_offset=j] - most)
         row[unsafe_offset=j] = e
         total += e
         j += 1

@@ -63,10 +63,38 @@ def test_memory_that_another_process_may_read_is_not() -> None:
 
 def test_little_is_kept_idle() -> None:
     sizes = [large.LARGE * k for k in range(1, 7)]
-    made = [large.empty((s,), (1,), torch.uint8) for s in sizes]
-    del made
+    for size in sizes:
+        large.empty((size,), (1,), torch.uint8)
     large.empty((large.LARGE * 7,), (1,), torch.uint8)
-    assert sum(s.nbytes() for s in large._kept._storages) <= large.IDLE
+    assert sum(given.storage.nbytes() for given in large._kept.idle()) <= large.IDLE
+
+
+def test_what_was_in_use_together_is_used_again() -> None:
+    """As the gradients of a step are, which all go before the next step makes them."""
+    sizes = [large.LARGE * (k % 5 + 4) for k in range(12)]
+
+    def step() -> set[int]:
+        made = [large.empty((s,), (1,), torch.uint8) for s in sizes]
+        return {t.data_ptr() for t in made}
+
+    assert step() == step() == step()
+
+
+def test_what_was_in_use_together_once_is_forgotten() -> None:
+    made = [large.empty((large.IDLE,), (1,), torch.uint8) for _ in range(4)]
+    del made
+    for k in range(1, 80):
+        large.empty((large.LARGE + k * 4096,), (1,), torch.uint8)
+    assert sum(given.storage.nbytes() for given in large._kept.idle()) <= 1.2 * large.IDLE
+
+
+def test_what_is_not_used_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "_SWEEP", 8)
+    made = [large.empty((large.IDLE,), (1,), torch.uint8) for _ in range(4)]
+    del made
+    for _ in range(20):
+        _made()
+    assert sum(given.storage.nbytes() for given in large._kept.idle()) < large.IDLE
 
 
 def test_a_result_can_be_resized() -> None:

@@ -7,7 +7,6 @@ They train as their libraries build them, dropout included.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -55,15 +54,12 @@ def _scans(count: int, chance: Generator) -> tuple[Tensor, Tensor]:
 
 
 def _next_token(model: nn.Module, tokens: Tensor) -> Tensor:
-    return _loss(model(input_ids=tokens, labels=tokens))
+    logits = model(input_ids=tokens).logits
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
 def _classified(model: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
-    return _loss(model(input_ids=tokens, labels=labels))
-
-
-def _loss(output: Any) -> Tensor:
-    return output.loss
+    return F.cross_entropy(model(input_ids=tokens).logits, labels)
 
 
 def _picture_class(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:

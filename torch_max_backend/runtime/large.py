@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections import deque
+from dataclasses import dataclass
 
 import torch
 
 from torch_max_backend import forks
 
-# Bytes of a result that is large, and of the idle ones that are kept.
+# Bytes of a result that is large, and of the idle ones that are always kept.
 LARGE, IDLE = 4 << 20, 64 << 20
+# Results after which what has not been used since as many is dropped.
+_SWEEP = 8192
+# The share of what was in use together and is not any more that is forgotten with each new storage.
+_FADING = 16
 
 _uses = torch._C._storage_Use_Count
 
@@ -26,41 +31,88 @@ def _made(size: int) -> torch.UntypedStorage:
     return torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
 
 
-def _holders(storages: Iterable[torch.UntypedStorage]) -> list[tuple[int, int]]:
-    """Of each storage how many hold it, in C++ and in Python, this module included."""
-    return [(_uses(storage._cdata), sys.getrefcount(storage)) for storage in storages]
+@dataclass(eq=False)
+class _Given:
+    """A storage that was given away, and when last, as a number of the calls of ``take``."""
+
+    storage: torch.UntypedStorage
+    when: int = 0
+
+    def holders(self) -> tuple[int, int]:
+        """How many hold the storage, in C++ and in Python, this module included."""
+        storage = self.storage
+        return _uses(storage._cdata), sys.getrefcount(storage)
 
 
-# Those of a storage that is only in a list.
-_NOBODY = _holders([_made(1)])[0]
+_NOBODY = _Given(_made(1)).holders()
 
 
 class _Kept:
-    """Storages that were given away, the last one at the end."""
+    """Storages that were given away, by their bytes, the one that is to be asked first at the end.
+
+    Those that nobody holds are kept for the next result of their size: a step of training makes
+    the same ones again and again, and to write to new pages takes longer than to compute what is
+    written. There are never more than were in use together not long ago, and 64 MB.
+    """
 
     def __init__(self) -> None:
-        self._storages: list[torch.UntypedStorage] = []
+        self._given: dict[int, deque[_Given]] = {}
+        self._calls = 0
+        # The most bytes in use together; what is above those in use now fades.
+        self._most = 0
         self._lock = forks.lock()
 
     def take(self, size: int) -> torch.UntypedStorage:
         """A storage of so many bytes that nobody else has."""
         with self._lock:
-            idle = [i for i, held in enumerate(_holders(self._storages)) if held == _NOBODY]
-            rest = 0
-            for i in reversed(idle):
-                # Shared memory may be read by a process that was sent a result.
-                if self._storages[i].is_shared():
-                    del self._storages[i]
-                elif self._storages[i].nbytes() == size:
-                    found = self._storages.pop(i)
-                    self._storages.append(found)
-                    return found
-                elif (rest := rest + self._storages[i].nbytes()) > IDLE - size:
-                    del self._storages[i]
-            made = _made(size)
-            if size <= IDLE:
-                self._storages.append(made)
-            return made
+            self._calls += 1
+            if self._calls % _SWEEP == 0:
+                self._drop_old()
+            alike = self._given.get(size, deque())
+            for _ in range(len(alike)):
+                given = alike.pop()
+                if given.holders() == _NOBODY:
+                    # Shared memory may be read by a process that was sent a result.
+                    if given.storage.is_shared() or given.storage.nbytes() != size:
+                        continue
+                    given.when = self._calls
+                    alike.appendleft(given)
+                    return given.storage
+                alike.appendleft(given)
+            self._make_room(size)
+            made = _Given(_made(size), self._calls)
+            self._given.setdefault(size, deque()).appendleft(made)
+            return made.storage
+
+    def idle(self) -> list[_Given]:
+        """Those that nobody holds."""
+        return [g for alike in self._given.values() for g in alike if g.holders() == _NOBODY]
+
+    def _make_room(self, size: int) -> None:
+        """Drop what is idle as far as there is too much once ``size`` more bytes are in use."""
+        idle = sorted(self.idle(), key=lambda given: given.when)
+        rest = sum(given.storage.nbytes() for given in idle)
+        total = sum(g.storage.nbytes() for alike in self._given.values() for g in alike)
+        used = total - rest + size
+        self._most = max(used, self._most - (self._most - used) // _FADING)
+        allowed = max(IDLE, self._most) - used
+        for given in idle:
+            if rest <= allowed:
+                break
+            rest -= given.storage.nbytes()
+            self._forget(given)
+
+    def _drop_old(self) -> None:
+        for given in self.idle():
+            if given.when < self._calls - _SWEEP:
+                self._forget(given)
+
+    def _forget(self, given: _Given) -> None:
+        for size, alike in list(self._given.items()):
+            if given in alike:
+                alike.remove(given)
+            if not alike:
+                del self._given[size]
 
 
 _kept = _Kept()

@@ -36,6 +36,12 @@ def permuted(value: TensorValue, order: Sequence[int]) -> TensorValue:
     """``value`` with its dimensions in another order, remembered for ``unpermuted``."""
     if value.rank < 2:
         return value
+    source, done = _permutations().get(value._mlir_value, (None, ()))
+    if source is not None:
+        # In one go: the gradient of `x @ w.T` is by `w.T.T`.
+        value, order = source, [done[i] for i in order]
+        if order == sorted(order):
+            return value
     result = ops.permute(value, list(order))
     _permutations()[result._mlir_value] = (value, tuple(order))
     return result
