@@ -14,7 +14,7 @@ from std.math import ceildiv, fma, sqrt
 from std.memory import Pointer
 from std.sys import simd_width_of
 
-from .panels import Address, _transpose
+from .panels import Address, transpose
 from .team import parallelism_level, sync_parallelize
 
 # Factors of a length: 2**63 has fewer.
@@ -709,7 +709,7 @@ def _load_pairs[
         while j + lanes // 2 <= n:
             comptime for lane in range(lanes):
                 rows[lane] = x.unsafe_load[width=lanes](lane * row + 2 * j)
-            _transpose(rows)
+            transpose(rows)
             comptime for f in range(lanes // 2):
                 first.unsafe_store((j + f) * lanes, rows[2 * f])
                 second.unsafe_store((j + f) * lanes, rows[2 * f + 1])
@@ -755,7 +755,7 @@ def _store_pairs[
             comptime for f in range(lanes // 2):
                 rows[2 * f] = first.unsafe_load[width=lanes]((j + f) * lanes) * scale
                 rows[2 * f + 1] = second.unsafe_load[width=lanes]((j + f) * lanes) * scale
-            _transpose(rows)
+            transpose(rows)
             comptime for lane in range(lanes):
                 y.unsafe_store(lane * row + 2 * j, rows[lane])
             j += lanes // 2

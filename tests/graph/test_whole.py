@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._ops import OpOverload
 
 from tests.tracing import traced_all
 
@@ -58,10 +59,10 @@ def test_an_empty_batch_is_traced(mode: str) -> None:
     assert list(graphs[0].graph.output_node().args[0][0].meta["val"].shape) == [0, 3, 4, 5]
 
 
-def test_kernels_of_torch_are_back_afterwards() -> None:
+@pytest.mark.parametrize("op", [aten.upsample_bilinear2d.vec, aten.lstm.input, aten.gru.input])
+def test_kernels_of_torch_are_back_afterwards(op: OpOverload) -> None:
     from torch_max_backend.graph.whole import whole
 
-    op = aten.upsample_bilinear2d.vec
     before = dict(op.py_kernels)
     with whole(), whole():
         assert op.py_kernels != before

@@ -1,7 +1,8 @@
 """Operators that stay whole while torch traces.
 
 torch takes the resizing of images apart in Python kernels of its dispatcher, before a table of
-decompositions is asked. Inside ``whole()`` it calls the operators that have lowerings instead.
+decompositions is asked, and recurrent layers into their steps. Inside ``whole()`` it calls the
+operators that have lowerings instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch._prims_common import suggest_memory_format
 from torch_max_backend import forks
 from torch_max_backend.compatibility import LANCZOS
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.graph import recurrent
 
 aten = torch.ops.aten
 
@@ -55,13 +57,14 @@ def whole() -> Iterator[None]:
                 _restore()
 
 
-def kernels() -> dict[OpOverload, Callable[..., torch.Tensor]]:
+def kernels() -> dict[OpOverload, Callable[..., Any]]:
     """What calls the operators with lowerings, by the overload that users call."""
-    return {
+    resizing = {
         packet.vec: (_nearest if packet in _NEAREST else _filtered)(packet.default)
         for packet in (*_NEAREST, *_FILTERED)
         if packet.default in registry
     }
+    return {**resizing, **recurrent.KERNELS}
 
 
 def backwards() -> list[OpOverload]:
@@ -72,20 +75,25 @@ def backwards() -> list[OpOverload]:
 
 
 def _replace() -> None:
-    for vec, called in kernels().items():
-        for op, kernel in ((vec.overloadpacket.default, None), (vec, called)):
-            _saved[op] = dict(op.py_kernels)
-            for key in _KEYS:
-                op.py_kernels.pop(key, None)
-            if kernel is not None:
-                op.py_kernels[DispatchKey.CompositeImplicitAutograd] = kernel
-            op._dispatch_cache.clear()
+    for op, called in kernels().items():
+        if "default" in op.overloadpacket.overloads():
+            _replace_one(op.overloadpacket.default, None)
+        _replace_one(op, called)
     for op in backwards():
         if DispatchKey.Meta not in op.py_kernels:
             # torch's own, in C++, takes no symbolic sizes.
             _saved[op] = dict(op.py_kernels)
             op.py_kernels[DispatchKey.Meta] = _gradient
             op._dispatch_cache.clear()
+
+
+def _replace_one(op: OpOverload, kernel: Callable[..., Any] | None) -> None:
+    _saved[op] = dict(op.py_kernels)
+    for key in _KEYS:
+        op.py_kernels.pop(key, None)
+    if kernel is not None:
+        op.py_kernels[DispatchKey.CompositeImplicitAutograd] = kernel
+    op._dispatch_cache.clear()
 
 
 def _restore() -> None:
