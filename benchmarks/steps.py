@@ -40,13 +40,17 @@ def run(case: str, framework: str, seconds: float, threads: int, caches: Path) -
     return process([module, case, framework, str(seconds), str(threads)], caches)
 
 
-def process(module: Sequence[str], caches: Path) -> Report:
-    """What a process that runs a module with arguments says, or why it failed."""
-    environment = {
-        **os.environ,
-        "TORCH_MAX_BACKEND_CACHE_DIR": str(caches / "torch_max_backend"),
-        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-    }
+def process(module: Sequence[str], caches: Path | None) -> Report:
+    """What a process that runs a module with arguments says, or why it failed.
+
+    Args:
+        module: Its name and the arguments.
+        caches: The folder of its caches, or ``None`` for the user's own.
+    """
+    environment = dict(os.environ)
+    if caches is not None:
+        environment["TORCH_MAX_BACKEND_CACHE_DIR"] = str(caches / "torch_max_backend")
+        environment["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [sys.executable, "-m", *module], env=environment, capture_output=True, text=True
