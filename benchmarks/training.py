@@ -99,6 +99,8 @@ def tables(results: Mapping[str, Any]) -> str:
     lines[-1] += "| MB cold inductor | max | MB warm inductor | max |"
     lines += ["|---|---|---|---|---|---|---|---|---|---|---|"]
     for name, found in cases.items():
+        if not any(found["cold"].values()):
+            continue
         cells = []
         for phase in ("cold", "warm"):
             of = found[phase]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import threading
 import time
 
 import torch
@@ -22,8 +23,9 @@ from torch_max_backend.bench.trainable_large import LARGE_CASES
 from torch_max_backend.bench.training import started
 
 TRAINING_CASES = {**CASES, **LARGE_CASES}
-# Steps before the timed ones: graphs are compiled again, programs compiled in the background.
-_UNTIMED = 15
+# Steps before the timed ones, after the tenth of which programs are compiled in the background; and
+# seconds to wait for that.
+_UNTIMED, _PATIENCE = 15, 120
 
 
 def main(name: str, framework: str, seconds: str = "3") -> None:
@@ -37,7 +39,11 @@ def main(name: str, framework: str, seconds: str = "3") -> None:
         if float(seconds):
             for _ in range(_UNTIMED):
                 run.step()
-            time.sleep(0.5)
+            for thread in threading.enumerate():
+                if thread.name.startswith("torch_max_backend"):
+                    thread.join(_PATIENCE)
+            for _ in range(_UNTIMED):
+                run.step()
         end = time.perf_counter() + float(seconds)
         while (start := time.perf_counter()) < end:
             run.step()
