@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,24 @@ def mean(ratios: Sequence[float]) -> str:
     return f"{statistics.geometric_mean(found):.2f}" if found else "-"
 
 
+def failures(cases: Mapping[str, Any]) -> list[str]:
+    """The lines that tell of processes that failed, if there are any."""
+    failed = [
+        f"- {name}, {phase}, {f}: {r['failed']}"
+        for name, found in cases.items()
+        for phase in ("cold", "warm")
+        for f, r in found[phase].items()
+        if "failed" in r
+    ]
+    return ["", "### Failed", "", *failed] if failed else []
+
+
+def write_page(page: Path, sections: Iterable[str]) -> None:
+    """Put tables under the line of a page, what is above it stays."""
+    head = page.read_text().partition(_MARK)[0]
+    page.write_text(f"{head}{_MARK}\n\n" + "\n".join(sections))
+
+
 def tables(results: Mapping[str, Any]) -> str:
     """The results of one processor as Markdown."""
     cases = results["cases"]
@@ -160,16 +178,7 @@ def tables(results: Mapping[str, Any]) -> str:
             for f in FRAMEWORKS[:2]
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    failed = [
-        f"- {name}, {phase}, {f}: {r['failed']}"
-        for name, found in cases.items()
-        for phase in ("cold", "warm")
-        for f, r in found[phase].items()
-        if "failed" in r
-    ]
-    if failed:
-        lines += ["", "### Failed", "", *failed]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + failures(cases)) + "\n"
 
 
 _ORDER = ("eager", "inductor", "steps")
@@ -194,9 +203,7 @@ def main() -> None:
             results["cases"][case] = found
             path.write_text(json.dumps(everything, indent=1) + "\n")
             print(case, f"{_ratio(found['warm'], 'median_ms'):.2f}", flush=True)
-    page = HERE / "steps.md"
-    head = page.read_text().partition(_MARK)[0] if page.exists() else "# Steps\n\n"
-    page.write_text(f"{head}{_MARK}\n\n" + "\n".join(map(tables, everything.values())))
+    write_page(HERE / "steps.md", map(tables, everything.values()))
 
 
 if __name__ == "__main__":

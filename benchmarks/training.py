@@ -18,13 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steps import HERE, Report, fresh, mean, median, process
+from steps import HERE, Report, failures, fresh, mean, median, process, write_page
 
 from torch_max_backend.bench.machine import machine
 from torch_max_backend.bench.training_alone import TRAINING_CASES
 
 FRAMEWORKS = ("inductor", "max", "eager")
-_MARK = "<!-- tables -->"
 _MODULE = "torch_max_backend.bench.training_alone"
 
 
@@ -52,8 +51,9 @@ def measure(case: str, repeats: int, seconds: float, prepared: Path) -> Any:
     }
 
 
-def steady(case: str, repeats: int, seconds: float, found: Any) -> Any:
-    """The figures of a case with what caches there are: of its steps alone."""
+def steady(case: str, repeats: int, seconds: float, before: Any) -> Any:
+    """The figures of a case with what caches there are: of its steps alone. The others stay as they
+    were ``before``."""
     warm: dict[str, list[Report]] = {f: [] for f in FRAMEWORKS}
     for _ in range(repeats):
         for f in warm:
@@ -61,7 +61,7 @@ def steady(case: str, repeats: int, seconds: float, found: Any) -> Any:
     # The first steps found what a fresh measurement did not have.
     keys = ("median_ms", "least_ms", "loss", "failed")
     reports = {f: {k: v for k, v in median(r).items() if k in keys} for f, r in warm.items()}
-    before = found or {"cold": {f: {} for f in FRAMEWORKS[:2]}, "warm": {}}
+    before = before or {"cold": {f: {} for f in FRAMEWORKS[:2]}, "warm": {}}
     merged = {f: {**before["warm"].get(f, {}), **r} for f, r in reports.items()}
     return {"turns": repeats, "cold": before["cold"], "warm": merged}
 
@@ -109,16 +109,7 @@ def tables(results: Mapping[str, Any]) -> str:
         for phase in ("cold", "warm"):
             cells += [_cell(found[phase][f], "peak_bytes", 1e-6, 0) for f in FRAMEWORKS[:2]]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    failed = [
-        f"- {name}, {phase}, {f}: {r['failed']}"
-        for name, found in cases.items()
-        for phase in ("cold", "warm")
-        for f, r in found[phase].items()
-        if "failed" in r
-    ]
-    if failed:
-        lines += ["", "### Failed", "", *failed]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + failures(cases)) + "\n"
 
 
 def main() -> None:
@@ -136,17 +127,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for case in options.cases:
             if options.steady:
-                known_already = results["cases"].get(case)
-                found = steady(case, options.repeats, options.seconds, known_already)
+                before = results["cases"].get(case)
+                found = steady(case, options.repeats, options.seconds, before)
             else:
                 found = measure(case, options.repeats, options.seconds, Path(folder))
             results["cases"][case] = found
             path.write_text(json.dumps(everything, indent=1) + "\n")
             ratios = [f"{_ratio(found['warm'], 'median_ms', to):.2f}" for to in FRAMEWORKS[::2]]
             print(case, *ratios, f"{_ratio(found['cold'], 'cpu_s', 'inductor'):.2f}", flush=True)
-    page = HERE / "training.md"
-    head = page.read_text().partition(_MARK)[0] if page.exists() else "# Training\n\n"
-    page.write_text(f"{head}{_MARK}\n\n" + "\n".join(map(tables, everything.values())))
+    write_page(HERE / "training.md", map(tables, everything.values()))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,11 @@ def _made(size: int) -> torch.UntypedStorage:
 
 @dataclass(eq=False)
 class _Given:
-    """A storage that was given away, and when last, as a number of the calls of ``take``."""
+    """A storage that was given away, its bytes then, and when last, as a number of the calls of
+    ``take``."""
 
     storage: torch.UntypedStorage
+    size: int
     when: int = 0
 
     def holders(self) -> tuple[int, int]:
@@ -44,7 +46,7 @@ class _Given:
         return _uses(storage._cdata), sys.getrefcount(storage)
 
 
-_NOBODY = _Given(_made(1)).holders()
+_NOBODY = _Given(_made(1), 1).holders()
 
 
 class _Kept:
@@ -80,7 +82,7 @@ class _Kept:
                     return given.storage
                 alike.appendleft(given)
             self._make_room(size)
-            made = _Given(_made(size), self._calls)
+            made = _Given(_made(size), size, self._calls)
             self._given.setdefault(size, deque()).appendleft(made)
             return made.storage
 
@@ -108,11 +110,10 @@ class _Kept:
                 self._forget(given)
 
     def _forget(self, given: _Given) -> None:
-        for size, alike in list(self._given.items()):
-            if given in alike:
-                alike.remove(given)
-            if not alike:
-                del self._given[size]
+        alike = self._given[given.size]
+        alike.remove(given)
+        if not alike:
+            del self._given[given.size]
 
 
 _kept = _Kept()

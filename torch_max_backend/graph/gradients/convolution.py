@@ -119,26 +119,14 @@ def _of_weight(
     dilation: list[int],
     groups: int,
 ) -> Tensor:
-    settings = (stride, padding, dilation)
+    """By a kernel on CPU. Elsewhere each weight meets the input at steps of ``stride``: a
+    convolution of the input by the gradient whose stride and dilation are swapped, batch in the
+    place of channels."""
     floats = (torch.float32, torch.float64)
     fixed = all(isinstance(v, int) for v in (*stride, *padding, *dilation, groups))
     if input.device.type == "cpu" and input.dtype in floats and input.dim() < 5 and fixed:
         own = torch.ops.torch_max_backend.convolution_weight_gradient
-        return own(grad, input, weight.shape, *settings, groups)
-    return _as_convolution(grad, input, weight, *settings, groups)
-
-
-def _as_convolution(
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-) -> Tensor:
-    """Each weight meets the input at steps of ``stride``: a convolution of the input by the
-    gradient whose stride and dilation are swapped, batch in the place of channels."""
+        return own(grad, input, weight.shape, stride, padding, dilation, groups)
     batch = input.shape[0]
     per_in = input.shape[1] // groups
     rows = input.reshape(batch, groups, per_in, *input.shape[2:]).transpose(0, 2)
