@@ -4,11 +4,9 @@ of known statistics, a sum, an activation) is done to its sums while they are in
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
-from .convolution_depthwise import convolve_single_channels
 from .convolution_finish import Finish, Norm
+from .convolution_kinds import convolve
 from .convolution_planes import Shape, Window
-from .convolution_products import convolve_by_products
-from .convolution_winograd import convolved_by_winograd
 
 
 @always_inline
@@ -94,9 +92,5 @@ struct Convolution:
         var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var wp = weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        # Few outputs of a channel do not fill a tile.
-        if shape.channels() == 1 and shape.per_group() < 4:
-            convolve_single_channels(op, xp, wp, shape, finish)
-        elif not convolved_by_winograd(op, xp, wp, shape, finish):
-            convolve_by_products(op, xp, wp, shape, finish)
+        convolve(op, xp, wp, shape, finish)
         _ = factors^

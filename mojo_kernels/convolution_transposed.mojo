@@ -9,11 +9,9 @@ from std.memory import Pointer
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
-from .convolution_depthwise import convolve_single_channels
 from .convolution_finish import Finish, Norm
+from .convolution_kinds import convolve
 from .convolution_planes import MASKED, Shape, Window
-from .convolution_products import convolve_by_products
-from .convolution_winograd import convolved_by_winograd
 from .memory import Untracked
 from .panels import Address
 from .team import sync_parallelize
@@ -284,10 +282,7 @@ struct ConvolutionTransposed:
                         wide.window(phase_x),
                     )
                     weights.turned(tp, phase_y, phase_x)
-                    if shape.channels() == 1 and shape.per_group() < 4:
-                        convolve_single_channels(to, xp, tp, shape, finish)
-                    elif not convolved_by_winograd(to, xp, tp, shape, finish):
-                        convolve_by_products(to, xp, tp, shape, finish)
+                    convolve(to, xp, tp, shape, finish)
                 if whole and met:
                     break
                 var values = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
