@@ -18,14 +18,45 @@ def _words(address: Int64) -> Words:
     return Pointer(to=word).unsafe_bitcast[Words]()[]
 
 
+@fieldwise_init
+struct _At(TrivialRegisterPassable):
+    """A row of a table.
+
+    Fields:
+        word: Its first word.
+        number: Its number.
+    """
+
+    var word: Int
+    var number: Int
+
+    @always_inline
+    def next(self, row: Words) -> Self:
+        """The row behind it."""
+        return Self(self.word + Int(row[unsafe_offset=1]), self.number + 1)
+
+    @always_inline
+    def jumped(self, row: Words) -> Self:
+        """Where a row leads that is a jump: on, if it has a flag and that is true."""
+        var flag = row[unsafe_offset=2]
+        if flag != 0 and _words(flag).unsafe_bitcast[UInt8]()[] != 0:
+            return self.next(row)
+        return Self(Int(row[unsafe_offset=3]), Int(row[unsafe_offset=4]))
+
+
 @export("tmb_run")
 def tmb_run(table: Words, rows: Int64, context: Words) abi("C") -> Int64:
-    """Call each row's shell in order; -1, or the number of the row that failed."""
-    var row = table
-    for i in range(Int(rows)):
+    """Call each row's shell in order, or go where a row without one leads; -1, or the number of the
+    row that failed."""
+    var at = _At(0, 0)
+    while at.number < Int(rows):
+        var row = table.unsafe_offset(at.word)
+        if row[unsafe_offset=0] == 0:
+            at = at.jumped(row)
+            continue
         if _call(row, context) != 0:
-            return Int64(i)
-        row = row.unsafe_offset(Int(row[unsafe_offset=1]))
+            return Int64(at.number)
+        at = at.next(row)
     return -1
 
 
@@ -40,13 +71,17 @@ def tmb_run_block(block: Words) abi("C") -> Int64:
 
 @export("tmb_run_timed")
 def tmb_run_timed(table: Words, rows: Int64, context: Words, ticks: Words) abi("C") -> Int64:
-    """As `tmb_run`; stores the nanoseconds that each row took."""
-    var row = table
-    for i in range(Int(rows)):
+    """As `tmb_run`; adds the nanoseconds that each row took to its ticks."""
+    var at = _At(0, 0)
+    while at.number < Int(rows):
+        var row = table.unsafe_offset(at.word)
+        if row[unsafe_offset=0] == 0:
+            at = at.jumped(row)
+            continue
         var begin = perf_counter_ns()
         var failed = _call(row, context) != 0
-        ticks[unsafe_offset=i] = Int64(perf_counter_ns() - begin)
+        ticks[unsafe_offset=at.number] += Int64(perf_counter_ns() - begin)
         if failed:
-            return Int64(i)
-        row = row.unsafe_offset(Int(row[unsafe_offset=1]))
+            return Int64(at.number)
+        at = at.next(row)
     return -1

@@ -193,7 +193,7 @@ def test_higher_order_operators() -> None:
     found = refusal(node)
     assert found is not None
     assert "higher-order operator is not converted" in found.reason
-    assert "cond and while_loop are" in found.reason
+    assert "cond, while_loop, map and scan are" in found.reason
 
 
 @pytest.mark.parametrize(

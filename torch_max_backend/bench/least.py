@@ -8,12 +8,14 @@ graph, with two threads. The defaults of the option ``min_ops`` come from here.
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_max_backend.bench.operators import Case, compiled
+from torch_max_backend.bench.operators import Case
 from torch_max_backend.bench.steady import alternate
 
 SIZES = (64, 4096, 65536, 1048576)
@@ -37,6 +39,45 @@ def chain(length: int) -> Callable[[Tensor], Tensor]:
         return x
 
     return run
+
+
+def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
+    """Each function applied to its arguments, compiled together; those refused are left out."""
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._pytree import tree_leaves
+
+    import torch_max_backend.ops  # noqa: F401
+    from torch_max_backend.compile.loading import load_models
+    from torch_max_backend.compile.module import build_module, compile_module
+    from torch_max_backend.errors import UnsupportedError
+    from torch_max_backend.graph.decompositions import decomposition_table
+    from torch_max_backend.graph.whole import whole
+    from torch_max_backend.pipeline import prepare
+    from torch_max_backend.runtime.executable import Executable
+
+    table, traces = decomposition_table(), {}
+    for name, (function, arguments) in functions.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            leaves = dispatch_functionalize(
+                lambda *a, f=function: tree_leaves(f(*a)), FunctionalTensorMode()
+            )
+            with enable_python_dispatcher(), whole():
+                module = make_fx(leaves, table, tracing_mode="fake")(*arguments)
+            module.graph.eliminate_dead_code()
+        try:
+            traces[name] = prepare(module)
+        except UnsupportedError as e:
+            print(f"# {name}: {e}")
+    built, libraries = build_module(list(traces.values()))
+    models = load_models(compile_module(built, libraries, f"{len(traces)} operators"))
+    calls: dict[str, Callable[[], Any]] = {}
+    for (name, trace), model in zip(traces.items(), models, strict=True):
+        run, arguments = Executable(model, trace.signature, trace.constants()), functions[name][1]
+        calls[name] = lambda run=run, a=arguments: run(list(a))
+    return calls
 
 
 def main() -> None:

@@ -1,24 +1,28 @@
-"""Single operators, each a compiled graph of its own, beside eager PyTorch.
+"""Single operators, each a compiled graph of its own, in one framework.
 
-Run as ``python -m torch_max_backend.bench.operators [--seconds S] [PATTERN ...]``: prints Markdown,
-milliseconds at a small and a large size in float32 with two threads, the overhead of a call (of
-``x + 1`` on one element) subtracted from each side. All graphs are compiled as one module.
+Run as ``python -m torch_max_backend.bench.operators FRAMEWORK SIZE [PATTERN ...] [--seconds S]``;
+FRAMEWORK is ``eager``, ``inductor`` or ``max``, SIZE ``small`` or ``large``. float32. Prints one
+line of JSON: for each operator the median milliseconds of a call (``forward``), and, where it has
+gradients, of a call with them (``both``), or why it ``failed``.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import math
-import warnings
+import json
+import statistics
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from torch_max_backend.bench.steady import alternate
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 Case = tuple[Callable[..., Any], Sequence[Tensor]]
 
@@ -124,85 +128,116 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     yield "randn", (lambda a: torch.randn_like(a), [x])
     yield "dropout", (lambda a: F.dropout(a, 0.1), [x])
 
+    yield "cond", (lambda a: torch.cond(a.sum() > 0, torch.sin, torch.cos, (a,)), [x])
+    yield "while_loop", (_powers, [torch.randn(64, 64), torch.randn(64, 64) / 8])
+    yield "scan", (_recurrent, [torch.randn(64), torch.randn(100, 64), torch.randn(64, 64) / 8])
 
-def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
-    """Each function applied to its arguments, compiled together; those refused are left out."""
-    from torch._dispatch.python import enable_python_dispatcher
-    from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
-    from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.utils._pytree import tree_leaves
 
-    import torch_max_backend.ops  # noqa: F401
-    from torch_max_backend.compile.loading import load_models
-    from torch_max_backend.compile.module import build_module, compile_module
-    from torch_max_backend.errors import UnsupportedError
-    from torch_max_backend.graph.decompositions import decomposition_table
-    from torch_max_backend.graph.whole import whole
-    from torch_max_backend.pipeline import prepare
-    from torch_max_backend.runtime.executable import Executable
+def _powers(x: Tensor, weight: Tensor) -> Tensor:
+    start = torch.zeros((), dtype=torch.int64)
+    rounds = while_loop(
+        lambda i, x: i < 100, lambda i, x: (i + 1, torch.tanh(x @ weight)), (start, x)
+    )
+    return rounds[1]
 
-    table, traces = decomposition_table(), {}
-    for name, (function, arguments) in functions.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            leaves = dispatch_functionalize(
-                lambda *a, f=function: tree_leaves(f(*a)), FunctionalTensorMode()
-            )
-            with enable_python_dispatcher(), whole():
-                module = make_fx(leaves, table, tracing_mode="fake")(*arguments)
-            module.graph.eliminate_dead_code()
-        try:
-            traces[name] = prepare(module)
-        except UnsupportedError as e:
-            print(f"# {name}: {e}")
-    built, libraries = build_module(list(traces.values()))
-    models = load_models(compile_module(built, libraries, f"{len(traces)} operators"))
-    calls: dict[str, Callable[[], Any]] = {}
-    for (name, trace), model in zip(traces.items(), models, strict=True):
-        run, arguments = Executable(model, trace.signature, trace.constants()), functions[name][1]
-        calls[name] = lambda run=run, a=arguments: run(list(a))
-    return calls
+
+def _recurrent(state: Tensor, steps: Tensor, weight: Tensor) -> Tensor:
+    def step(state: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+        state = torch.tanh(state @ weight + given)
+        return state, state.clone()
+
+    return scan(step, state, steps)[1]
+
+
+# Calls before the timed ones, after the tenth of which programs are compiled in the background; and
+# seconds to wait for that.
+_UNTIMED, _PATIENCE = 15, 120
+# Seconds of one sample: a call of a few microseconds is not measured alone.
+_SAMPLE = 2e-4
+
+
+def milliseconds(call: Callable[[], Any], seconds: float) -> float:
+    """The median time of a call."""
+    for _ in range(_UNTIMED):
+        call()
+    for thread in threading.enumerate():
+        if thread.name.startswith("torch_max_backend"):
+            thread.join(_PATIENCE)
+    start = time.perf_counter()
+    for _ in range(_UNTIMED):
+        call()
+    one = (time.perf_counter() - start) / _UNTIMED
+    count = max(1, round(_SAMPLE / one))
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        for _ in range(count):
+            call()
+        found.append((time.perf_counter() - start) / count)
+    return statistics.median(found) * 1e3
+
+
+def differentiated(function: Callable[..., Any], arguments: Sequence[Tensor]) -> Any:
+    """A call with the gradients of all that has some, or ``None``."""
+    with torch.no_grad():
+        result = function(*arguments)
+    result = result[0] if isinstance(result, (tuple, list)) else result
+    if not result.is_floating_point():
+        return None
+    given = [a.detach().clone().requires_grad_(a.is_floating_point()) for a in arguments]
+    wanted = [a for a in given if a.requires_grad]
+    if not wanted:
+        return None
+    with torch.enable_grad():
+        result = function(*given)
+    result = result[0] if isinstance(result, (tuple, list)) else result
+    if not result.requires_grad:
+        return None
+    ones = torch.ones_like(result)
+
+    def both() -> Any:
+        found = function(*given)
+        found = found[0] if isinstance(found, (tuple, list)) else found
+        return torch.autograd.grad(found, wanted, ones, allow_unused=True)
+
+    return both
+
+
+def measured(framework: str, case: Case, seconds: float) -> dict[str, Any]:
+    """The times of one operator."""
+    function, arguments = case
+    torch._dynamo.reset()
+    if framework != "eager":
+        from torch_max_backend import max_backend
+
+        backend = max_backend if framework == "max" else framework
+        function = torch.compile(function, backend=backend, dynamic=False)
+    report: dict[str, Any] = {}
+    try:
+        with torch.no_grad():
+            report["forward"] = milliseconds(lambda: function(*arguments), seconds)
+        both = differentiated(function, arguments)
+        if both is not None:
+            report["both"] = milliseconds(both, seconds)
+    except Exception as e:
+        report["failed"] = f"{type(e).__name__}: {e}".splitlines()[0][:200]
+    return report
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("framework", choices=["eager", "inductor", "max"])
+    parser.add_argument("size", choices=list(ROWS))
     parser.add_argument("patterns", nargs="*", default=["*"])
-    parser.add_argument("--seconds", type=float, default=0.6, help="for each operator and size")
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each figure")
     given = parser.parse_args()
     torch.manual_seed(0)
-    torch.set_num_threads(2)
-    one = torch.zeros(1)
-    functions: dict[str, Case] = {"overhead": (lambda a: a + 1, [one])}
-    for size in ROWS:
-        for name, case in cases(size):
-            if any(fnmatch.fnmatchcase(name, p) for p in given.patterns):
-                functions[f"{name} {size}"] = case
-    calls = compiled(functions)
-
-    def times(name: str) -> tuple[float, float]:
-        function, arguments = functions[name]
-        both = {"eager": lambda: function(*arguments), "max": calls[name]}
-        with torch.no_grad():
-            found = alternate(both, given.seconds, settle=0.02)
-        return found["eager"], found["max"]
-
-    idle = times("overhead")
-    print(f"A call costs {idle[0] * 1e3:.1f} us in eager, {idle[1] * 1e3:.1f} us in max.\n")
-    print("| operator | size | eager ms | max ms | max/eager |\n|---|---|---|---|---|")
-    ratios: dict[str, list[float]] = {size: [] for size in ROWS}
-    for name in list(calls)[1:]:
-        # A tenth of a microsecond: what is not above the overhead counts as nothing.
-        ours, theirs = (
-            max(t - i, 1e-4) for t, i in zip(times(name)[::-1], idle[::-1], strict=True)
-        )
-        operator, _, size = name.rpartition(" ")
-        ratios[size].append(ours / theirs)
-        print(
-            f"| {operator} | {size} | {theirs:.3f} | {ours:.3f} | {ours / theirs:.2f} |", flush=True
-        )
-    for size, found in ratios.items():
-        mean = math.exp(sum(map(math.log, found)) / len(found))
-        print(f"\n{size}: geometric mean {mean:.2f}, greatest {max(found):.2f} ({len(found)})")
+    reports = {}
+    for name, case in cases(given.size):
+        if any(fnmatch.fnmatchcase(name, p) for p in given.patterns):
+            reports[name] = measured(given.framework, case, given.seconds)
+            print(name, reports[name], file=sys.stderr, flush=True)
+    print(json.dumps(reports))
 
 
 if __name__ == "__main__":

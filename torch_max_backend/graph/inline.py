@@ -1,11 +1,12 @@
 """Higher-order operators that are not control flow, written out.
 
 ``invoke_subgraph`` (``torch.compiler.nested_compile_region``) is its body: equal bodies become one
-MAX subgraph again (``graph/regions.py``). ``map`` and ``scan`` over a known length are one body a
-step, found equal in the same way. ``flex_attention`` is what torch defines it to be: a dense
-attention with the modification between its products. ``auto_functionalized`` is the functional
-counterpart of the operator that it wraps (``graph/mutating.py``). So are torch's chunked
-``linear_cross_entropy`` operators, which are Python code, though of no higher order.
+MAX subgraph again (``graph/regions.py``). A short ``map`` or ``scan`` is one body a step, found
+equal in the same way; one over many steps, or over a length that is not known, is a loop.
+``flex_attention`` is what torch defines it to be: a dense attention with the modification between
+its products. ``auto_functionalized`` is the functional counterpart of the operator that it wraps
+(``graph/mutating.py``). So are torch's chunked ``linear_cross_entropy`` operators, which are Python
+code, though of no higher order.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ from torch_max_backend.graph.nested import every_node
 
 higher = torch.ops.higher_order
 
+# Steps of a ``map`` or ``scan`` that are written out one by one.
+_MOST_STEPS = 32
+
 
 def _invoke_subgraph(subgraph: GraphModule, identifier: str | None, *operands: Any) -> Any:
     return _run(subgraph, *operands)
 
 
 def _map(f: GraphModule, xs: Sequence[Any], rest: Sequence[Any], **_: Any) -> list[Any]:
+    if _is_long(xs):
+        return _looped(f, [], xs, rest)
     steps = [_run(f, *(x[i] for x in xs), *rest) for i in range(len(xs[0]))]
     return [None if s[0] is None else torch.stack(s) for s in zip(*steps, strict=True)]
 
@@ -43,12 +49,59 @@ def _map(f: GraphModule, xs: Sequence[Any], rest: Sequence[Any], **_: Any) -> li
 def _scan(
     f: GraphModule, init: Sequence[Any], xs: Sequence[Any], rest: Sequence[Any], **_: Any
 ) -> list[Any]:
+    if _is_long(xs):
+        return _looped(f, init, xs, rest)
     carried, steps = list(init), []
     for i in range(len(xs[0])):
         results = list(_run(f, *carried, *(x[i] for x in xs), *rest))
         carried = results[: len(carried)]
         steps.append(results[len(carried) :])
     return [*carried, *(torch.stack(s) for s in zip(*steps, strict=True))]
+
+
+def _is_long(xs: Sequence[Any]) -> bool:
+    steps = xs[0].shape[0]
+    return not isinstance(steps, int) or steps > _MOST_STEPS
+
+
+def _looped(
+    f: GraphModule, init: Sequence[Any], xs: Sequence[Any], rest: Sequence[Any]
+) -> list[Any]:
+    """``scan`` as a ``while_loop``, which carries the number of the step, what the steps carry, and
+    the stacked results, of which each step writes a row."""
+    steps, carries = xs[0].shape[0], len(init)
+    # Not part of what is traced: only the sizes of its results are used.
+    first = list(_run(f, *init, *(x[0] for x in xs), *rest))[carries:]
+    stacked = [None if y is None else y.new_zeros((steps, *y.shape)) for y in first]
+    made = [y for y in stacked if y is not None]
+    limit = torch.full((), steps, dtype=torch.int64, device=xs[0].device)
+
+    def condition(i: Any, *values: Any) -> Any:
+        return i < values[carries + len(made)]
+
+    def body(i: Any, *values: Any) -> tuple[Any, ...]:
+        carried, filled = values[:carries], values[carries : carries + len(made)]
+        fixed, row = values[carries + len(made) + 1 :], i.reshape(1)
+        given = [x.index_select(0, row).squeeze(0) for x in fixed[: len(xs)]]
+        results = list(_run(f, *carried, *given, *fixed[len(xs) :]))
+        written = [y for y in results[carries:] if y is not None]
+        return (
+            i + 1,
+            # A loop must not hand on the very tensor that it was given.
+            *(c.clone() for c in results[:carries]),
+            *(
+                out.index_copy(0, row, y.unsqueeze(0))
+                for out, y in zip(filled, written, strict=True)
+            ),
+        )
+
+    start = torch.zeros((), dtype=torch.int64, device=xs[0].device)
+    found = higher.while_loop(condition, body, (start, *init, *made), (limit, *xs, *rest))
+    results = iter(found[1 + carries :])
+    return [
+        *found[1 : 1 + carries],
+        *(None if y is None else next(results) for y in stacked),
+    ]
 
 
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
@@ -69,14 +122,11 @@ _STEPS = {higher.map_impl: 1, higher.scan: 2}
 
 
 def _can_be(node: torch.fx.Node) -> bool:
-    """Whether the steps of a ``map`` or ``scan`` can be counted, and what an operator that writes
-    to its arguments does is known."""
+    """Whether a ``map`` or ``scan`` is over something, and what an operator that writes to its
+    arguments does is known."""
     if node.target in mutating.WRAPPERS:
         return mutating.is_known(node)
-    if node.target not in _STEPS:
-        return True
-    xs = node.args[_STEPS[node.target]]
-    return bool(xs) and isinstance(xs[0].meta["val"].shape[0], int)  # type: ignore[index,union-attr]
+    return node.target not in _STEPS or bool(node.args[_STEPS[node.target]])
 
 
 class _Inliner(Interpreter):

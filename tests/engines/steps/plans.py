@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  registers the lowerings
 from torch_max_backend.engines.steps.planned import planned
-from torch_max_backend.engines.steps.planner.plan import KernelStep, Plan
+from torch_max_backend.engines.steps.planner.plan import JumpStep, KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable
 from torch_max_backend.graph.decompositions import decomposition_table
 from torch_max_backend.pipeline import prepare
@@ -36,6 +36,8 @@ def kinds(plan: Plan) -> Counter[str]:
     for step in plan.steps:
         if isinstance(step, KernelStep):
             found[step.symbol] += 1
+        elif isinstance(step, JumpStep):
+            found["jump"] += 1
         else:
             names = [i.name for i in step.program.instructions if i.name != "constant"]
             names += [kind for kind, _ in step.program.reductions]

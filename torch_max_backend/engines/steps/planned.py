@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.errors import StepsError
@@ -25,18 +28,26 @@ def planned(trace: Trace) -> Plan:
             graph = graph_of(trace)
         return plan_of(graph)
     except NotPlanned as e:
+        refused = [(node, _reason(node, reason)) for node, reason in e.all]
         failed = StepsError(
             "The steps engine cannot run this graph:",
             *(
                 f"  {reason}"
                 if node is None
                 else f"  {describe_call(node)}: {reason}\n{where(node) or ''}"
-                for node, reason in e.all
+                for node, reason in refused
             ),
             'Leave out engine="steps", or set engine="max".',
         )
-        failed.refused = tuple((node, reason) for node, reason in e.all if node is not None)
+        failed.refused = tuple((node, reason) for node, reason in refused if node is not None)
         raise failed from e
+
+
+def _reason(node: Node | None, reason: str) -> str:
+    """Why an operator has no step; of one whose result has sizes that data decides, that, not what
+    in its lowering."""
+    unbacked = node is not None and free_unbacked_symbols(node.meta.get("val"))
+    return "a size that depends on data" if unbacked else reason
 
 
 def on_cpu(trace: Trace) -> bool:

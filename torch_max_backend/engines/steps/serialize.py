@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torch_max_backend.engines.steps.planner.plan import (
+    JumpStep,
     KernelStep,
     Memory,
     Place,
@@ -23,7 +24,7 @@ from torch_max_backend.errors import CompilationError
 from torch_max_backend.graph.expressions import checked
 
 # How an artifact that holds a plan begins.
-MAGIC = b"torch_max_backend plan 2\n"
+MAGIC = b"torch_max_backend plan 3\n"
 
 
 def serialized(plan: Plan) -> bytes:
@@ -75,6 +76,8 @@ def _step(step: Step) -> list[Any]:
     if isinstance(step, KernelStep):
         parameters = dict(step.parameters)
         return ["kernel", step.symbol, parameters, outputs, inputs, step.origin, step.owner]
+    if isinstance(step, JumpStep):
+        return ["jump", step.target, inputs, step.origin]
     program = step.program
     return [
         "program",
@@ -104,6 +107,9 @@ def _read_step(data: list[Any], names: frozenset[str]) -> Step:
             str(origin),
             str(owner),
         )
+    if kind == "jump":
+        target, inputs, origin = rest
+        return JumpStep(int(target), tuple(_read_place(p, names) for p in inputs), str(origin))
     (given, instructions, results, reductions), space, reduced, outputs, inputs, origin = rest
     program = Program(
         tuple(given),

@@ -15,12 +15,14 @@ from torch_max_backend.engines.steps.arena import ALIGNMENT, offsets
 from torch_max_backend.engines.steps.instances import instance_of
 from torch_max_backend.engines.steps.libraries import addresses, block_runner, runner
 from torch_max_backend.engines.steps.planner.plan import (
+    JumpStep,
     KernelStep,
     Memory,
     Place,
     Plan,
     ProgramStep,
     SizeText,
+    Step,
 )
 from torch_max_backend.engines.steps.programs import Program, encode, prepare
 from torch_max_backend.engines.steps.shells import Instance
@@ -104,11 +106,13 @@ class Sized:
             return arena + self._offsets[number]
         return 0
 
-    def _row(
-        self, number: int, step: KernelStep | ProgramStep
-    ) -> tuple[list[int], list[tuple[int, int, int]]]:
+    def _row(self, number: int, step: Step) -> tuple[list[int], list[tuple[int, int, int]]]:
         if isinstance(step, ProgramStep):
             return self._program(number, step)
+        if isinstance(step, JumpStep):
+            # No shell; its length; the flag's address; where the target is, and its number.
+            flags = [(2, p.memory, self._offset(p)) for p in step.inputs]
+            return [0, 5, 0, 0, step.target], flags
         words = [self._kernels[instance_of(step, self.plan.memory)], 0]
         places = []
         for place in (*step.outputs, *step.inputs):
@@ -197,6 +201,9 @@ class Table:
                 else:
                     self.words[at + word] = sized.address(number, start) + offset
             at += len(words)
+        for start, step in zip(self.starts, sized.plan.steps, strict=True):
+            if isinstance(step, JumpStep):
+                self.words[start + 3] = [*self.starts, at][step.target]
         # The addresses of inputs that rarely move, as they are in the table.
         self.known: list[int] = []
         # What stands in for inputs: dense copies, and numbers.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch_max_backend.engines.steps.planner.plan import (
+    JumpStep,
     KernelStep,
     Place,
     Plan,
@@ -23,6 +24,10 @@ def text_of(plan: Plan) -> str:
     a view is not dense."""
     lines = [f"{len(plan.steps)} steps"]
     for number, step in enumerate(plan.steps):
+        if isinstance(step, JumpStep):
+            unless = "".join(f" unless {_operand(p, plan)}" for p in step.inputs)
+            lines.append(f"{number:4} go on at {step.target}{unless}  # {step.origin}")
+            continue
         results = ", ".join(_place(p, plan) for p in step.outputs)
         operands = ", ".join(_operand(p, plan) for p in step.inputs)
         lines.append(f"{number:4} {results} = {name_of(step)}({operands})  # {step.origin}")
@@ -36,6 +41,8 @@ def name_of(step: Step) -> str:
     if isinstance(step, KernelStep):
         parameters = ", ".join(f"{k}={v}" for k, v in step.parameters.items())
         return f"{step.symbol}[{parameters}]" if parameters else step.symbol
+    if isinstance(step, JumpStep):
+        return "jump"
     names = [i.name for i in step.program.instructions if i.name != "constant"]
     names += [kind for kind, _ in step.program.reductions]
     shown = " ".join(names[:6]) + (" ..." if len(names) > 6 else "")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from torch_max_backend.engines.steps.planner.plan import Place, Plan, ProgramStep
+from torch_max_backend.engines.steps.planner.plan import JumpStep, Place, Plan, ProgramStep
 from torch_max_backend.engines.steps.programs import Program
 
 _DTYPES = frozenset(
@@ -38,11 +38,21 @@ def validate(plan: Plan) -> None:
                 raise ValueError("a step writes to what does not change")
         if isinstance(step, ProgramStep):
             _check_program(step.program, step)
+        if isinstance(step, JumpStep):
+            _check_jump(plan, step)
     for name, (given, axis) in plan.symbols.items():
         if not _NAME.fullmatch(name) or keyword.iskeyword(name):
             raise ValueError("a symbol has a wrong name")
         if not 0 <= given < _MOST_INPUTS or not 0 <= axis < _MOST_DIMS:
             raise ValueError("a symbol has a wrong source")
+
+
+def _check_jump(plan: Plan, step: JumpStep) -> None:
+    if not 0 <= step.target <= len(plan.steps):
+        raise ValueError("a jump leads to no step")
+    flags = step.inputs
+    if len(flags) > 1 or any(plan.memory[p.memory].dtype != "bool" or p.shape for p in flags):
+        raise ValueError("a jump depends on what is no flag")
 
 
 def _check_memory(plan: Plan) -> None:

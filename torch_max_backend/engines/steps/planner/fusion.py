@@ -8,13 +8,7 @@ from typing import Any
 
 from torch_max_backend.engines.steps.planner.graph import Value
 from torch_max_backend.engines.steps.planner.sizes import Sizes, product
-from torch_max_backend.engines.steps.planner.tasks import (
-    Kernel,
-    Number,
-    Pointwise,
-    Reduce,
-    Task,
-)
+from torch_max_backend.engines.steps.planner.tasks import Number, Pointwise, Reduce, Task
 from torch_max_backend.engines.steps.planner.views import View, same_strides
 
 # Operations of one pass: more would not keep their registers in the first cache.
@@ -25,7 +19,7 @@ MOST_VIEWS = 24
 
 @dataclass(eq=False)
 class Group:
-    """Tasks that run as one step: element-wise ones over the same sizes, or one kernel.
+    """Tasks that run as one step: element-wise ones over the same sizes, or one of another kind.
 
     Attributes:
         tasks: In an order in which they can run.
@@ -88,7 +82,7 @@ class _Fusion:
                 group.reads[task] = [task.operand]
                 group.writes[task] = task.to
             self.group[task] = group
-            if not isinstance(task, Kernel):
+            if isinstance(task, (Pointwise, Reduce)):
                 self._join_producers(task)
         return self._ordered()
 

@@ -48,6 +48,8 @@ class Node:
         attributes: What else decides its result: sizes, ints, names.
         constant: Of a ``Constant`` its value.
         origin: The number of the FX node whose lowering built it.
+        blocks: Of ``If`` what runs if its operand is true, and if not; of ``While`` what tells
+            whether to go on, and its body.
     """
 
     op: str
@@ -56,6 +58,23 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constant: torch.Tensor | None = None
     origin: int = -1
+    blocks: Sequence[Block] = ()
+
+
+@dataclass(eq=False)
+class Block:
+    """Operations inside an operation.
+
+    Attributes:
+        arguments: Of a loop what each round is given; none of a branch, which takes what it needs
+            from around it.
+        nodes: The operations, in an order in which they can run.
+        results: What they make; of what tells whether a loop goes on, that flag comes first.
+    """
+
+    arguments: Sequence[Value]
+    nodes: list[Node]
+    results: Sequence[Value]
 
 
 @dataclass

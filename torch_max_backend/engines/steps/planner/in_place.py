@@ -7,11 +7,18 @@ the end. Done so, a cache of keys and values would be copied twice for each toke
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch_max_backend.engines.steps.planner.graph import StepGraph, Value
 from torch_max_backend.engines.steps.planner.sizes import product
-from torch_max_backend.engines.steps.planner.tasks import Kernel, Lowered, Pointwise, Task
+from torch_max_backend.engines.steps.planner.tasks import (
+    Branch,
+    Kernel,
+    Loop,
+    Lowered,
+    Pointwise,
+    Task,
+)
 from torch_max_backend.engines.steps.planner.views import View, same_strides
 
 # Kernels whose result starts as their first operand. They do not copy it where both are the same
@@ -37,11 +44,26 @@ class _Change:
 
 
 def write_in_place(work: Lowered, graph: StepGraph) -> None:
-    """Have changes of arguments written to the arguments, where nothing needs the old values
-    afterwards: they become ``aliases``, and what copied them leaves the tasks."""
+    """Have changes of arguments, and of what loops carry, written to where they are, where nothing
+    needs the old values afterwards: they become ``aliases``, and what copied them leaves the
+    tasks."""
     buffers = {graph.inputs[i] for i in graph.mutable}
     if buffers:
         _InPlace(work, buffers).run()
+    for task in work.tasks:
+        _inside(task, work)
+
+
+def _inside(task: Task, work: Lowered) -> None:
+    if not isinstance(task, (Branch, Loop)):
+        return
+    if isinstance(task, Loop):
+        body = replace(work, tasks=task.body)
+        _InPlace(body, {view.root for view in task.results}).run()
+        task.body = body.tasks
+    for block in task.blocks:
+        for inner in block:
+            _inside(inner, work)
 
 
 class _InPlace:
@@ -59,6 +81,7 @@ class _InPlace:
         self.gone: set[Task] = set()
 
     def run(self) -> None:
+        """Find what can be, and take the copies from the tasks."""
         for task in self.work.tasks:
             if isinstance(task, Pointwise) and task.to.root in self.buffers:
                 self._store(task)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from torch_max_backend.engines.steps.planner import heavier, pointwise
+from torch_max_backend.engines.steps.planner import control, heavier, pointwise
 from torch_max_backend.engines.steps.planner.graph import Node, StepGraph, Value
 from torch_max_backend.engines.steps.planner.kernels import takes_strides
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
@@ -31,6 +31,7 @@ from torch_max_backend.engines.steps.planner.views import View
 
 # Constants of up to so many elements are computed when the plan is made.
 FOLDED = 65536
+_OPERATIONS = {**heavier.OPERATIONS, **control.OPERATIONS}
 
 
 def lowered(graph: StepGraph) -> Lowered:
@@ -62,18 +63,7 @@ class Lowering:
 
     def run(self) -> Lowered:
         stores = [n for n in self.graph.nodes if n.op == "MutableStore"]
-        refused: list[tuple[Any, str]] = []
-        for node in self.graph.nodes:
-            if node.op == "MutableStore":
-                continue
-            try:
-                self._node(node)
-            except NotPlanned as e:
-                refused.append((e.origin or node.origin, e.reason))
-                for result in node.results:  # to find what else stands in the way
-                    self.views[result] = View.whole(result)
-        if refused:
-            raise NotPlanned(refused[0][1], refused[0][0], list(dict.fromkeys(refused)))
+        self.lower(self.graph.nodes)
         outputs = self._outputs()
         # Nothing reads what they write: the graph stores when all else is computed.
         for node in stores:
@@ -82,6 +72,37 @@ class Lowering:
         return Lowered(
             self.tasks, outputs, shapes, self.constants, self.sizes, self.ranges, self.checks
         )
+
+    def lower(self, nodes: Iterable[Node]) -> None:
+        """Add the tasks of operations.
+
+        Raises:
+            NotPlanned: Some have no step; it names all of them.
+        """
+        refused: list[tuple[Any, str]] = []
+        for node in nodes:
+            if node.op == "MutableStore":
+                continue
+            try:
+                self._node(node)
+            except NotPlanned as e:
+                inner = [(origin or node.origin, reason) for origin, reason in e.all]
+                refused += inner
+                for result in node.results:  # to find what else stands in the way
+                    self.views[result] = View.whole(result)
+        if refused:
+            raise NotPlanned(refused[0][1], refused[0][0], list(dict.fromkeys(refused)))
+
+    def apart(self, lower: Callable[[], None]) -> list[Task]:
+        """The tasks of what may not run, or run often; they can use what was copied before, but no
+        task elsewhere what they copy."""
+        around = self.tasks, self.copies, self.readers
+        self.tasks, self.copies, self.readers = [], dict(self.copies), {}
+        try:
+            lower()
+            return self.tasks
+        finally:
+            self.tasks, self.copies, self.readers = around
 
     # Memory
 
@@ -181,8 +202,8 @@ class Lowering:
         method: Callable[[Node], None] | None = getattr(self, f"_do_{node.op.lower()}", None)
         if method is not None:
             method(node)
-        elif node.op in heavier.OPERATIONS:
-            heavier.OPERATIONS[node.op](self, node)
+        elif node.op in _OPERATIONS:
+            _OPERATIONS[node.op](self, node)
         else:
             raise NotPlanned(f"MAX's operation {node.op}", node.origin)
 

@@ -97,7 +97,26 @@ class ProgramStep:
     origin: str = ""
 
 
-Step = KernelStep | ProgramStep
+@dataclass(frozen=True)
+class JumpStep:
+    """Goes on at another step.
+
+    Attributes:
+        target: The number of that step; that of all steps ends the plan.
+        inputs: A bool: it goes on with the next step where that is true. None: it always jumps.
+        origin: The operator behind it, for messages.
+    """
+
+    target: int
+    inputs: tuple[Place, ...] = ()
+    origin: str = ""
+
+    @property
+    def outputs(self) -> tuple[Place, ...]:
+        return ()
+
+
+Step = KernelStep | ProgramStep | JumpStep
 
 
 @dataclass

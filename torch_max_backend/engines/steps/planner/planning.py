@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from torch_max_backend.engines.steps.instances import instance_of, is_own
@@ -11,6 +12,7 @@ from torch_max_backend.engines.steps.planner.graph import StepGraph, Value
 from torch_max_backend.engines.steps.planner.in_place import write_in_place
 from torch_max_backend.engines.steps.planner.lowering import lowered
 from torch_max_backend.engines.steps.planner.plan import (
+    JumpStep,
     KernelStep,
     Memory,
     Place,
@@ -21,7 +23,15 @@ from torch_max_backend.engines.steps.planner.plan import (
 )
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes, product
-from torch_max_backend.engines.steps.planner.tasks import Kernel, Lowered, Pointwise, Reduce, Task
+from torch_max_backend.engines.steps.planner.tasks import (
+    Branch,
+    Kernel,
+    Loop,
+    Lowered,
+    Pointwise,
+    Reduce,
+    Task,
+)
 from torch_max_backend.engines.steps.planner.views import View
 from torch_max_backend.engines.steps.programs import Instruction, Program, unsupported
 from torch_max_backend.engines.steps.shells import unavailable
@@ -35,21 +45,20 @@ def plan_of(graph: StepGraph) -> Plan:
         NotPlanned: An operation has no step, or a size is known only after a step has run.
     """
     work = lowered(graph)
-    work.tasks = _used(work.tasks, set(work.outputs), graph)
+    buffers = {graph.inputs[i] for i in graph.mutable}
+    work.tasks = _used(work.tasks, set(work.outputs) | buffers)
     write_in_place(work, graph)
-    groups = fused(work.tasks, work.aliases)
-    return _Planning(graph, work, groups).run()
+    return _Planning(graph, work).run()
 
 
-def _used(tasks: list[Task], outputs: set[Value], graph: StepGraph) -> list[Task]:
-    """The tasks on which a result depends."""
+def _used(tasks: list[Task], wanted: set[Value]) -> list[Task]:
+    """The tasks on which some memory depends, and those that check something."""
     writers: dict[Value, list[Task]] = {}
     for task in tasks:
         for view in task.writes:
             writers.setdefault(view.root, []).append(task)
-    buffers = {graph.inputs[i] for i in graph.mutable}
-    waiting = [t for root in outputs | buffers for t in writers.get(root, ())]
-    waiting += [t for t in tasks if isinstance(t, Kernel) and t.symbol in _CHECKING]
+    waiting = [t for root in wanted for t in writers.get(root, ())]
+    waiting += [t for t in tasks if _checks(t)]
     used = set()
     while waiting:
         task = waiting.pop()
@@ -59,7 +68,20 @@ def _used(tasks: list[Task], outputs: set[Value], graph: StepGraph) -> list[Task
         waiting += task.after
         for view in task.reads:
             waiting += writers.get(view.root, ())
+    for task in used:
+        if isinstance(task, Branch):
+            kept = {view.root for view in task.results}
+            task.chosen, task.otherwise = _used(task.chosen, kept), _used(task.otherwise, kept)
+        elif isinstance(task, Loop):
+            task.condition = _used(task.condition, {task.flag.root})
+            task.body = _used(task.body, {view.root for view in task.results})
     return [t for t in tasks if t in used]
+
+
+def _checks(task: Task) -> bool:
+    if isinstance(task, (Branch, Loop)):
+        return any(_checks(inner) for block in task.blocks for inner in block)
+    return isinstance(task, Kernel) and task.symbol in _CHECKING
 
 
 # Kernels that raise for values that are wrong: they run though nothing reads their result.
@@ -67,23 +89,21 @@ _CHECKING = frozenset({"tmb_checked", "tmb_check_info"})
 
 
 class _Planning:
-    def __init__(self, graph: StepGraph, work: Lowered, groups: list[Group]) -> None:
+    def __init__(self, graph: StepGraph, work: Lowered) -> None:
         self.graph = graph
         self.work = work
-        self.groups = groups
         self.numbers: dict[Value, int] = {}
         self.order: list[Value] = []
         self.live: dict[Value, list[int]] = {}
         self.symbols = _symbols(graph)
+        self.steps: list[Step] = []
+        # Memory that is written more than once, and what others than readers in sight need.
+        self.changing = set(graph.inputs)
+        self.shared = {*work.outputs, *graph.inputs}
 
     def run(self) -> Plan:
-        readers: dict[Value, set[Group]] = {}
-        for group in self.groups:
-            for task in group.tasks:
-                for view in task.reads:
-                    readers.setdefault(view.root, set()).add(group)
-        self.readers = readers
-        steps = [self._step(i, group) for i, group in enumerate(self.groups)]
+        self._add(self.work.tasks)
+        steps = self.steps
         for value in self.work.outputs:
             self._number(value)
         self._check_symbols()
@@ -114,7 +134,8 @@ class _Planning:
 
     def _place(self, view: View, step: int) -> Place:
         number = self._number(view.root)
-        self.live.setdefault(view.root, []).append(step)
+        root = self.work.aliases.get(view.root, view.root)
+        self.live.setdefault(root, []).append(step)
         return Place(number, _texts(view.shape), _texts(view.strides), _text(view.offset))
 
     def _memory(self, value: Value, constants: list[Any]) -> Memory:
@@ -136,11 +157,67 @@ class _Planning:
 
     # Steps
 
-    def _step(self, number: int, group: Group) -> Step:
-        first = group.tasks[0]
-        if isinstance(first, Kernel):
-            return self._kernel(number, first)
-        return self._program(number, group)
+    def _add(self, tasks: list[Task]) -> None:
+        """Append the steps of tasks."""
+        groups = fused(tasks, self.work.aliases)
+        readers: dict[Value, set[Group]] = {}
+        for group in groups:
+            for task in group.tasks:
+                for view in task.reads:
+                    readers.setdefault(view.root, set()).add(group)
+        for group in groups:
+            self.readers = readers
+            first = group.tasks[0]
+            if isinstance(first, Branch):
+                self._branch(first)
+            elif isinstance(first, Loop):
+                self._loop(first)
+            elif isinstance(first, Kernel):
+                self.steps.append(self._kernel(len(self.steps), first))
+            else:
+                self.steps.append(self._program(len(self.steps), group))
+
+    def _branch(self, task: Branch) -> None:
+        results = {view.root for view in task.results}
+        self.changing |= results
+        self.shared |= results
+        choice = self._jump([task.flag], task)
+        self._add(task.chosen)
+        if task.otherwise:
+            end = self._jump([], task)
+            self._aim(choice)
+            self._add(task.otherwise)
+            self._aim(end)
+        else:
+            self._aim(choice)
+
+    def _loop(self, task: Loop) -> None:
+        carried = {view.root for view in task.results}
+        self.changing |= carried
+        self.shared |= carried | {task.flag.root}
+        self._add(task.before)
+        start = len(self.steps)
+        self._add(task.condition)
+        end = self._jump([task.flag], task)
+        self._add(task.body)
+        last = self._jump([], task)
+        self._aim(last, start)
+        self._aim(end)
+        for root, live in self.live.items():
+            # What comes from before a round, or goes on to the next, stays for all of them.
+            if max(live) >= start and (min(live) < start or root in carried):
+                live += [start, last]
+
+    def _jump(self, flag: list[View], task: Branch | Loop) -> int:
+        number = len(self.steps)
+        places = tuple(self._place(view, number) for view in flag)
+        self.steps.append(JumpStep(0, places, _origin([task])))
+        return number
+
+    def _aim(self, jump: int, target: int | None = None) -> None:
+        """Set where a jump leads: to what comes next, if nothing else is said."""
+        target = len(self.steps) if target is None else target
+        self.steps[jump] = replace(self.steps[jump], target=target)
 
     def _kernel(self, number: int, task: Kernel) -> KernelStep:
         owner = ""
@@ -241,11 +318,11 @@ class _Planning:
         """Whether a task makes all of a temporary, so that others of its pass may take the value
         from a register."""
         root = task.to.root
-        return product(task.to.shape) == product(root.shape) and root not in self.graph.inputs
+        return product(task.to.shape) == product(root.shape) and root not in self.changing
 
     def _is_stored(self, task: Pointwise, group: Group) -> bool:
         root = task.to.root
-        if root in self.work.outputs or root in self.graph.inputs or root in self.work.aliases:
+        if root in self.shared or root in self.work.aliases:
             return True
         if product(task.to.shape) != product(root.shape):
             return True

@@ -23,16 +23,18 @@ from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.dtypes import MAX_TO_TORCH
 from torch_max_backend.convert.guarded import GuardedGraph
 from torch_max_backend.convert.repeats import Repeat
-from torch_max_backend.engines.steps.planner.graph import Node, StepGraph, Value
+from torch_max_backend.engines.steps.planner.graph import Block, Node, StepGraph, Value
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes
 from torch_max_backend.graph.regions import Instance
 from torch_max_backend.graph.signature import Trace
 
 # Operations whose class has no name of its own in MAX's Python bindings.
-_NAME = re.compile(r"(?:r?mo\.)?([a-z_.]+)")
+# "Operation(%1 = rmo.mo.not(", or "Operation(mo.while.condition(".
+_NAME = re.compile(r"Operation\((?:%[^=]*= )?(?:r?mo\.)?([a-z_.]+)")
 _AXIS = re.compile(r"axis = (-?\d+)")
-_SKIPPED = frozenset({"ChainCreate", "Output", "Yield"})
+_SKIPPED = frozenset({"ChainCreate"})
+_ENDS = frozenset({"Output", "Yield", "WhileCondition"})
 
 
 class _Unverified(KernelLibrary):
@@ -174,10 +176,9 @@ class _Reader:
         block = Operation._from_cmlir(graph._mlir_op).regions[0].front
         inputs, mutable = [], set()
         for i, argument in enumerate(block.arguments):
-            kind = type(argument.type).__name__
-            if kind not in ("TensorType", "BufferType"):
+            if not _is_tensor(argument):
                 continue
-            if kind == "BufferType":
+            if type(argument.type).__name__ == "BufferType":
                 mutable.add(i)
             inputs.append(self._value(argument, None, i))
         outputs = self._block(block)
@@ -190,8 +191,8 @@ class _Reader:
         result: list[Value] = []
         for operation in block:
             name = _name(operation)
-            if name in ("Output", "Yield"):
-                result = [self.values[v] for v in _operands(operation)]
+            if name in _ENDS:
+                result = self._known(operation)
             elif name == "Sequence":
                 self._sequence(operation)
             elif name not in _SKIPPED:
@@ -208,9 +209,15 @@ class _Reader:
             self.values[result] = value
 
     def _operation(self, operation: Any, name: str) -> None:
+        operands = self._known(operation)
         if len(operation.regions):
-            raise NotPlanned(f"control flow ({name})", self._origin(operation))
-        operands = [self.values[v] for v in _operands(operation) if v in self.values]
+            if name not in ("If", "While"):
+                raise NotPlanned(f"control flow ({name})", self._origin(operation))
+            blocks = [self._inner(region.front) for region in operation.regions]
+            self._add(
+                Node(name, operands, origin=self._origin(operation), blocks=blocks), operation
+            )
+            return
         attributes = _attributes(operation, name)
         if name == "Custom" and attributes["symbol"] in _MARKS:
             _MARKS[attributes["symbol"]](self, operation, operands, attributes["parameters"])
@@ -218,10 +225,27 @@ class _Reader:
         node = Node(name, operands, attributes=attributes, origin=self._origin(operation))
         if name == "Constant":
             node.constant = _constant(operation)
+        self._add(node, operation)
+
+    def _add(self, node: Node, operation: Any) -> None:
         for i, result in enumerate(operation.results):
-            if type(result.type).__name__ in ("TensorType", "BufferType"):
+            if _is_tensor(result):
                 node.results.append(self._value(result, node, i))
         self.nodes.append(node)
+
+    def _inner(self, block: Any) -> Block:
+        """A branch, or a part of a loop."""
+        around, self.nodes = self.nodes, []
+        arguments = [
+            self._value(a, None, i) for i, a in enumerate(block.arguments) if _is_tensor(a)
+        ]
+        results = self._block(block)
+        found, self.nodes = Block(arguments, self.nodes, results), around
+        return found
+
+    def _known(self, operation: Any) -> list[Value]:
+        """The tensors that an operation takes; the chains that order others are none."""
+        return [self.values[v] for v in _operands(operation) if v in self.values]
 
     # Regions that repeat
 
@@ -281,6 +305,10 @@ class _Reader:
 _MARKS = {_VEIL: _Reader._begin, _KEPT: _Reader._end, _REPEATED: _Reader._again}
 
 
+def _is_tensor(value: Any) -> bool:
+    return type(value.type).__name__ in ("TensorType", "BufferType")
+
+
 def _operands(operation: Any) -> list[Any]:
     """The values that an operation takes; the bindings wrap them for some kinds of operation."""
     return [getattr(o, "value", o) for o in operation.operands]
@@ -293,8 +321,7 @@ def _name(operation: Any) -> str:
             return "MoSlice"  # its bounds are operands, those of a slice attributes
         # "MoTranspose", but "Mod" is an operation of its own.
         return re.sub("^Mo(?=[A-Z])", "", name.removesuffix("Op"))
-    text = str(operation)
-    found = _NAME.match(text[text.find("= ") + 2 :]) if "= " in text else None
+    found = _NAME.match(str(operation))
     words = found[1].replace("mo.", "").split(".") if found else ["Unknown"]
     return "".join(w.title() for part in words for w in part.split("_"))
 

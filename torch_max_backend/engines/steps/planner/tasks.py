@@ -113,7 +113,79 @@ class Kernel:
         return self.outputs
 
 
-Task = Pointwise | Reduce | Kernel
+@dataclass(eq=False)
+class Branch:
+    """Tasks of which a flag chooses.
+
+    Attributes:
+        flag: One bool.
+        chosen: What runs if it is true.
+        otherwise: What runs if not.
+        results: Memory that both fill.
+        origin: The FX node behind it.
+        after: As of ``Pointwise``.
+    """
+
+    flag: View
+    chosen: list[Task]
+    otherwise: list[Task]
+    results: list[View]
+    origin: Any = None
+    after: list[Any] = field(default_factory=list)
+
+    @property
+    def blocks(self) -> list[list[Task]]:
+        return [self.chosen, self.otherwise]
+
+    @property
+    def reads(self) -> list[View]:
+        return [self.flag, *_reads(self.blocks)]
+
+    @property
+    def writes(self) -> list[View]:
+        return self.results
+
+
+@dataclass(eq=False)
+class Loop:
+    """Tasks that run again and again.
+
+    Attributes:
+        before: What runs once, first: it fills the carried memory.
+        condition: What sets the flag.
+        body: What runs as long as the flag is true.
+        flag: Memory of one bool.
+        results: The carried memory: rounds read and write it.
+        origin: The FX node behind it.
+        after: As of ``Pointwise``.
+    """
+
+    before: list[Task]
+    condition: list[Task]
+    body: list[Task]
+    flag: View
+    results: list[View]
+    origin: Any = None
+    after: list[Any] = field(default_factory=list)
+
+    @property
+    def blocks(self) -> list[list[Task]]:
+        return [self.before, self.condition, self.body]
+
+    @property
+    def reads(self) -> list[View]:
+        return _reads(self.blocks)
+
+    @property
+    def writes(self) -> list[View]:
+        return self.results
+
+
+def _reads(blocks: list[list[Task]]) -> list[View]:
+    return [view for block in blocks for task in block for view in task.reads]
+
+
+Task = Pointwise | Reduce | Kernel | Branch | Loop
 
 
 @dataclass(eq=False)

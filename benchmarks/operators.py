@@ -1,0 +1,107 @@
+"""Single operators beside inductor and eager PyTorch: forward, and with gradients.
+
+    uv run benchmarks/operators.py                    # everything: about 40 minutes on 2 cores
+    uv run benchmarks/operators.py "upsample*" --sizes large
+
+Each framework has a process of its own for every few operators, in turns. Inductor takes part at
+the small size, where its whole call is compared with ours. Writes ``operators.json``, by processor,
+and the tables of ``operators.md`` beside this file. It wants an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from steps import HERE, mean, process, write_page
+
+from torch_max_backend.bench.machine import machine
+from torch_max_backend.bench.operators import ROWS, cases
+
+FRAMEWORKS = {"small": ("eager", "inductor", "max"), "large": ("eager", "max")}
+# Operators of one process.
+_TOGETHER = 10
+_PASSES = {"forward": "forward", "both": "with gradients"}
+
+
+def measure(names: Sequence[str], size: str, seconds: float) -> dict[str, Any]:
+    """The figures of operators by name and framework."""
+    found: dict[str, Any] = {name: {} for name in names}
+    for framework in FRAMEWORKS[size]:
+        arguments = [framework, size, *names, "--seconds", str(seconds)]
+        report = process(["torch_max_backend.bench.operators", *arguments], None)
+        for name in names:
+            found[name][framework] = report.get(name, {"failed": report.get("failed", "not run")})
+    return found
+
+
+def tables(results: Mapping[str, Any]) -> str:
+    """The results of one processor as Markdown."""
+    known = results["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
+    lines = [f"## {known['cpu']}", "", f"{known['cores']} cores; {versions}."]
+    for size, found in results["sizes"].items():
+        to = "eager" if size == "large" else "inductor"
+        lines += [
+            "",
+            f"### {size.capitalize()} sizes",
+            "",
+            "Median microseconds of a whole call.",
+            "",
+        ]
+        kinds = [f"{f}, {p}" for p in _PASSES.values() for f in (*FRAMEWORKS[size], f"max/{to}")]
+        lines += [f"| operator | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
+        ratios: dict[str, list[float]] = {key: [] for key in _PASSES}
+        for name, of in found.items():
+            cells = []
+            for key in _PASSES:
+                times = [of.get(f, {}).get(key, math.nan) for f in FRAMEWORKS[size]]
+                ratio = of.get("max", {}).get(key, math.nan) / of.get(to, {}).get(key, math.nan)
+                ratios[key].append(ratio)
+                cells += ["-" if math.isnan(t) else f"{t * 1e3:.1f}" for t in times]
+                cells.append("-" if math.isnan(ratio) else f"{ratio:.2f}")
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append("")
+        for key, what in _PASSES.items():
+            lines.append(f"Geometric mean of max/{to}, {what}: {mean(ratios[key])}.")
+        failed = [
+            f"- {name}, {f}: {r['failed']}"
+            for name, of in found.items()
+            for f, r in of.items()
+            if "failed" in r
+        ]
+        lines += ["", "Failed:", "", *failed] if failed else []
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("patterns", nargs="*", default=["*"])
+    parser.add_argument("--sizes", nargs="*", default=list(ROWS))
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each figure")
+    given = parser.parse_args()
+    known = machine("torch", "max")
+    path = HERE / "operators.json"
+    everything = json.loads(path.read_text()) if path.exists() else {}
+    mine = everything.setdefault(known["cpu"], {"sizes": {}})
+    mine["machine"] = known
+    for size in given.sizes:
+        names = [
+            name
+            for name, _ in cases(size)
+            if any(fnmatch.fnmatchcase(name, p) for p in given.patterns)
+        ]
+        for k in range(0, len(names), _TOGETHER):
+            found = measure(names[k : k + _TOGETHER], size, given.seconds)
+            mine["sizes"].setdefault(size, {}).update(found)
+            path.write_text(json.dumps(everything, indent=1) + "\n")
+            print(json.dumps(found), flush=True)
+    write_page(HERE / "operators.md", [tables(r) for r in everything.values()])
+
+
+if __name__ == "__main__":
+    main()
