@@ -36,8 +36,8 @@ def main(api: str, architecture: str, out: str, *names: str) -> None:
     driver.set_virtual_device_target_arch(architecture)
     driver.set_virtual_device_count(1)
 
+    from tests.support.module_cache import artifact_of
     from torch_max_backend.compile.kernels import BASE, kernel_library_path
-    from torch_max_backend.compile.module import compile_module, serialized
 
     graphs = all_graphs()
     wanted = [n for n in graphs if not names or n in names or n.split(".")[0] in names]
@@ -49,7 +49,7 @@ def main(api: str, architecture: str, out: str, *names: str) -> None:
         build, label = graphs[name][0], name.replace(".", "_")
         with Graph(label, input_types=[x], module=module, custom_extensions=libraries) as graph:
             graph.output(*build(graph.inputs[0].tensor))
-    Path(out).write_bytes(serialized(compile_module(module, libraries, f"for {architecture}")))
+    Path(out).write_bytes(artifact_of(module, libraries, f"for {architecture}", architecture))
     sys.stdout.flush()
     os._exit(0)  # A process with virtual devices aborts in its exit handlers.
 

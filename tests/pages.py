@@ -135,8 +135,9 @@ class _Collected:
     def compile(self) -> int:
         """Plan the graphs, or compile them as one module, and store that; returns how many they
         are."""
+        from tests.support.module_cache import artifact_of
         from torch_max_backend.cache import store
-        from torch_max_backend.compile.module import build_module, compile_module, serialized
+        from torch_max_backend.compile.module import build_module
         from torch_max_backend.errors import MaxBackendError
         from torch_max_backend.pipeline import _planned, own_modes
 
@@ -148,7 +149,7 @@ class _Collected:
                     jobs += [] if _planned([job]) else [job]
             if jobs:
                 module, libraries = build_module([job.trace for job in jobs])
-                artifact = serialized(compile_module(module, libraries, f"{len(jobs)} graphs"))
+                artifact = artifact_of(module, libraries, f"{len(jobs)} graphs")
         for job in jobs:
             store.put(job.entry, artifact, job.parts, [job.entry for job in jobs])
         return len(self._jobs)

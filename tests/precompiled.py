@@ -168,8 +168,8 @@ class Precompiled:
         return CompiledGraph(run, entry, trace.signature, {}, static)
 
     def _compile(self) -> None:
-        from torch_max_backend.compile.loading import load_models
-        from torch_max_backend.compile.module import build_module, compile_module
+        from tests.support.module_cache import models_of
+        from torch_max_backend.compile.module import build_module
         from torch_max_backend.engines.steps.planned import planned
         from torch_max_backend.engines.steps.serialize import deserialized, serialized
         from torch_max_backend.pipeline import own_modes
@@ -183,8 +183,8 @@ class Precompiled:
                 }
             return
         mlir, libraries = build_module(list(self._traces.values()))
-        compiled = compile_module(mlir, libraries, f"{len(self._traces)} graphs")
-        self._models = dict(zip(self._traces, load_models(compiled), strict=True))
+        models = models_of(mlir, libraries, f"{len(self._traces)} graphs")
+        self._models = dict(zip(self._traces, models, strict=True))
 
 
 @dataclass

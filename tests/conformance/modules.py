@@ -7,11 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from tests.conformance.program import Program, trace_program
+from tests.support.module_cache import models_of
 from torch_max_backend.cache.key import cache_key, components
-from torch_max_backend.compile.loading import load_models
 from torch_max_backend.compile.module import (
     build_module,
-    compile_module,
     kernel_libraries,
     kernel_library,
     without_calls,
@@ -54,7 +53,7 @@ def _compile(programs: list[Program]) -> None:
         _compile(good)
         return
     try:
-        models = load_models(compile_module(module, libraries, f"{len(programs)} programs"))
+        models = models_of(module, libraries, f"{len(programs)} programs")
     except Exception as e:
         if len(programs) == 1:
             if isinstance(e, CompilationError) and without_calls(e, traces):

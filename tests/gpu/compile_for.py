@@ -31,7 +31,8 @@ def main(api: str, architecture: str, out: str) -> None:
     driver.set_virtual_device_count(1)
 
     import torch_max_backend.ops  # noqa: F401
-    from torch_max_backend.compile.module import build_module, compile_module, serialized
+    from tests.support.module_cache import artifact_of
+    from torch_max_backend.compile.module import build_module
     from torch_max_backend.convert.support import check_supported
     from torch_max_backend.graph.decompositions import decomposition_table
     from torch_max_backend.graph.signature import analyse
@@ -46,7 +47,7 @@ def main(api: str, architecture: str, out: str) -> None:
         module = make_fx(program, decomposition_table=decomposition_table())(*tensors)
     check_supported(module)
     mlir, libraries = build_module([analyse(module)])
-    Path(out).write_bytes(serialized(compile_module(mlir, libraries, f"for {architecture}")))
+    Path(out).write_bytes(artifact_of(mlir, libraries, f"for {architecture}", architecture))
     sys.stdout.flush()
     os._exit(0)  # A process with virtual devices aborts in its exit handlers.
 
