@@ -19,7 +19,7 @@ from .doubled import (
     scaled,
     with_sign_of,
 )
-from .elementary import exponential_of_sum
+from .elementary import SingleExponential, exponential_of_sum
 
 
 @always_inline
@@ -121,9 +121,40 @@ def _near[
 
 
 @always_inline
+def _single[width: SIMDLength, //](x: SIMD[DType.float32, width]) -> SIMD[DType.float32, width]:
+    """The error function of float32: odd near 0, further off by the logarithm of the complement,
+    which is nearly a polynomial. Beyond 4 all is 1."""
+    var a = abs(x)
+    var near = x.fma(
+        polynomial[
+            0.128379151,
+            -0.376125014,
+            0.1128188013,
+            -0.02676845814,
+            0.004995317138,
+            -0.0005999365758,
+        ](x * x),
+        x,
+    )
+    var exponent = polynomial[
+        -0.0001993870322,
+        -1.127658793,
+        -0.6372130613,
+        -0.1039024651,
+        0.0222119205,
+        -0.00303922923,
+        0.0001955093986,
+    ](a.clamp(0, 4))
+    var far = with_sign_of(1 - SingleExponential[width](exponent).normal(), x)
+    return (a.lt(0.92) | isnan(x)).select(near, far)
+
+
+@always_inline
 def erf[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime if dtype == DType.float32:
+        return rebind[SIMD[dtype, width]](_single(rebind[SIMD[DType.float32, width]](x)))
     var near = _near(x)
     var far = 1 - _complement(abs(x).clamp(0, 7))
     var a = abs(x)

@@ -19,7 +19,12 @@ from .doubled import (
     square_root,
     with_sign_of,
 )
-from .elementary import exponential_of_sum, log1p_of_sum, reduced_exponential
+from .elementary import (
+    SingleExponential,
+    exponential_of_sum,
+    log1p_of_sum,
+    reduced_exponential,
+)
 
 
 @always_inline
@@ -90,8 +95,13 @@ def tanh[
     var near = (x * z).fma(p, x)
     # Beyond 25 all is 1.
     var twice = 2 * abs(x).clamp(0, 25)
-    var e = reduced_exponential(twice, SIMD[dtype, width](0))
-    var far = 1 - 2 / (power_of_two(e.n).fma(1 + (e.r + e.tail), 1))
+    var far: SIMD[dtype, width]
+    comptime if dtype == DType.float32:
+        var single = SingleExponential[width](rebind[SIMD[DType.float32, width]](twice)).normal()
+        far = 1 - 2 / (rebind[SIMD[dtype, width]](single) + 1)
+    else:
+        var e = reduced_exponential(twice, SIMD[dtype, width](0))
+        far = 1 - 2 / (power_of_two(e.n).fma(1 + (e.r + e.tail), 1))
     return with_sign_of((abs(x).lt(0.625) | isnan(x)).select(near, far), x)
 
 

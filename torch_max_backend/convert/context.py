@@ -8,8 +8,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from max.dtype import DType
-from max.graph import DeviceRef, Dim, TensorValue
+from max.graph import DeviceRef, Dim, Graph, TensorValue
 from torch.fx import Node
+
+
+def has_own_functions() -> bool:
+    """Whether what is built now is computed by functions of this package alone: MAX's own differ
+    from torch's for NaN, infinities and float64."""
+    return getattr(Graph.current, "own_functions", False)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import math
 from max.dtype import DType
 from max.graph import TensorValue, ops
 
+from torch_max_backend.convert.context import has_own_functions
 from torch_max_backend.ops.common.promotion import Number, constant
 
 # MAX's float64 exp reduces its argument by multiples of 0.69314718055966295651, which is ln 2 but
@@ -32,14 +33,14 @@ def negate(x: TensorValue) -> TensorValue:
 
 def maximum(a: TensorValue, b: TensorValue) -> TensorValue:
     """Elementwise maximum; NaN wins. Both operands have one dtype, not bool."""
-    if not a.dtype.is_float():
+    if has_own_functions() or not a.dtype.is_float():
         return ops.max(a, b)
     return ops.where(ops.logical_or(ops.greater(a, b), ops.is_nan(a)), a, b)
 
 
 def minimum(a: TensorValue, b: TensorValue) -> TensorValue:
     """Elementwise minimum; NaN wins. Both operands have one dtype, not bool."""
-    if not a.dtype.is_float():
+    if has_own_functions() or not a.dtype.is_float():
         return ops.min(a, b)
     return ops.where(ops.logical_or(ops.greater(b, a), ops.is_nan(a)), a, b)
 
@@ -82,6 +83,8 @@ def with_sign(magnitude: TensorValue, source: TensorValue) -> TensorValue:
 
 def exp(x: TensorValue) -> TensorValue:
     """e to the ``x``. MAX's own turns NaN into infinity, and saturates below the overflow limit."""
+    if has_own_functions():
+        return ops.exp(x)
     limit = number(88 if x.dtype == DType.float32 else 708, x)
     large = ops.greater(x, limit)
     halved = ops.where(large, ops.mul(x, number(0.5, x)), x)
@@ -111,11 +114,15 @@ def expm1(x: TensorValue) -> TensorValue:
 
 def tanh(x: TensorValue) -> TensorValue:
     """Hyperbolic tangent; MAX's own turns NaN into 1."""
+    if has_own_functions():
+        return ops.tanh(x)
     return ops.where(ops.is_nan(x), x, ops.tanh(x))
 
 
 def sigmoid(x: TensorValue) -> TensorValue:
     """The logistic function; MAX's own turns NaN into 0."""
+    if has_own_functions():
+        return ops.sigmoid(x)
     if x.dtype == DType.float64:
         one = number(1, x)
         return ops.div(one, ops.add(one, exp(ops.negate(x))))
@@ -124,6 +131,8 @@ def sigmoid(x: TensorValue) -> TensorValue:
 
 def relu(x: TensorValue) -> TensorValue:
     """``max(x, 0)``; MAX's own turns NaN into 0."""
+    if has_own_functions():
+        return ops.relu(x)
     return clamp(x, number(0, x), None)
 
 

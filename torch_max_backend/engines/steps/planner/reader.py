@@ -83,6 +83,8 @@ class _Recorded(GuardedGraph):
     """A graph that remembers which FX node each operation is from. MAX's fusion never sees it, so
     nothing has to be guarded from that."""
 
+    own_functions = True
+
     def _populate_device_info_mapping(self) -> None:
         """Nothing: that is for MAX's compiler."""
 
