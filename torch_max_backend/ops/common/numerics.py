@@ -11,6 +11,7 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import has_own_functions
+from torch_max_backend.ops.common import elementary
 from torch_max_backend.ops.common.promotion import Number, constant
 
 # MAX's float64 exp reduces its argument by multiples of 0.69314718055966295651, which is ln 2 but
@@ -104,6 +105,8 @@ def _exp_correction(x: TensorValue) -> TensorValue:
 
 def expm1(x: TensorValue) -> TensorValue:
     """e to the ``x`` minus 1, accurate near 0: the error of exp cancels against log's argument."""
+    if has_own_functions():
+        return elementary.unary("expm1", x)
     one = number(1, x)
     u = exp(x)
     v = ops.sub(u, one)
