@@ -225,7 +225,7 @@ def test_projections() -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_layers_are_dropped_out_in_training_alone(kind: type[nn.RNNBase]) -> None:
     # Of the second layer's input nothing is left, of its output everything.
     layer = kind(4, 6, num_layers=2, dropout=1 - 1e-7)

@@ -14,7 +14,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._decomp.decompositions import gather_params, gru_cell, one_layer_lstm, one_layer_rnn
+from torch._decomp.decompositions import (
+    gather_params,
+    gru_cell,
+    one_layer_lstm,
+    one_layer_rnn,
+    rnn_cell,
+)
 from torch._ops import OpOverload
 
 aten = torch.ops.aten
@@ -405,5 +411,26 @@ def _gru(
     return output, torch.stack(finals)
 
 
-KERNELS: dict[OpOverload, Callable[..., Any]] = {aten.lstm.input: _lstm, aten.gru.input: _gru}
+def _plain(function: Callable[[Tensor], Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Layers whose state is a function of one product, step by step, as torch takes them apart."""
+    layer = partial(one_layer_rnn, hidden_fn=rnn_cell(function))
+
+    def layers(
+        input: Tensor, hx: Tensor, params: Sequence[Tensor], has_biases: bool, *settings: Any
+    ) -> tuple[Tensor, Tensor]:
+        """rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers,
+        float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)"""
+        grouped = gather_params(params, has_biases, False)
+        output, finals = _stacked(layer, input, hx.unbind(0), grouped, has_biases, *settings)
+        return output, torch.stack(finals)
+
+    return layers
+
+
+KERNELS: dict[OpOverload, Callable[..., Any]] = {
+    aten.lstm.input: _lstm,
+    aten.gru.input: _gru,
+    aten.rnn_tanh.input: _plain(torch.tanh),
+    aten.rnn_relu.input: _plain(torch.relu),
+}
 """What layers are while the backend traces, by the overload that users call."""
