@@ -398,6 +398,20 @@ def _lstm(
     return output, last_hidden, last_cell
 
 
+def _of_one_state(
+    layer: Callable[..., tuple[Tensor, Tensor]],
+    input: Tensor,
+    hx: Tensor,
+    params: Sequence[Tensor],
+    has_biases: bool,
+    *settings: Any,
+) -> tuple[Tensor, Tensor]:
+    """Layers that hand on their hidden state alone."""
+    grouped = gather_params(params, has_biases, False)
+    output, finals = _stacked(layer, input, hx.unbind(0), grouped, has_biases, *settings)
+    return output, torch.stack(finals)
+
+
 def _gru(
     input: Tensor, hx: Tensor, params: Sequence[Tensor], has_biases: bool, *settings: Any
 ) -> tuple[Tensor, Tensor]:
@@ -406,25 +420,12 @@ def _gru(
     layer = partial(one_layer_rnn, hidden_fn=gru_cell)
     if _fits([input, hx, *params]):
         layer = _gru_layer
-    grouped = gather_params(params, has_biases, False)
-    output, finals = _stacked(layer, input, hx.unbind(0), grouped, has_biases, *settings)
-    return output, torch.stack(finals)
+    return _of_one_state(layer, input, hx, params, has_biases, *settings)
 
 
 def _plain(function: Callable[[Tensor], Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
     """Layers whose state is a function of one product, step by step, as torch takes them apart."""
-    layer = partial(one_layer_rnn, hidden_fn=rnn_cell(function))
-
-    def layers(
-        input: Tensor, hx: Tensor, params: Sequence[Tensor], has_biases: bool, *settings: Any
-    ) -> tuple[Tensor, Tensor]:
-        """rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers,
-        float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)"""
-        grouped = gather_params(params, has_biases, False)
-        output, finals = _stacked(layer, input, hx.unbind(0), grouped, has_biases, *settings)
-        return output, torch.stack(finals)
-
-    return layers
+    return partial(_of_one_state, partial(one_layer_rnn, hidden_fn=rnn_cell(function)))
 
 
 KERNELS: dict[OpOverload, Callable[..., Any]] = {
