@@ -166,8 +166,8 @@ def digamma64[w: SIMDLength](x: SIMD[DType.float64, w]) -> SIMD[DType.float64, w
         var pole = sine.eq(0)
         var cotangent = PI * cosine / pole.select(F(1), sine)
         result = mirrored.select(pole.select(F(NAN), result - cotangent), result)
-    # The sign of infinity is that of -x.
-    return x.eq(0).select(-1 / x, result)
+    # Near 0, where the sine vanishes. The sign of infinity is that of -x.
+    return abs(x).lt(1e-18).select(-1 / x, result)
 
 
 @always_inline

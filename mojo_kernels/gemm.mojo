@@ -6,6 +6,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 
 from .blas import ROWS, Gemm, activated, product_cost, sum_type, tasks_for
+from .operations import to_memory
 from .panels import COLUMNS, Address
 from .team import sync_parallelize
 
@@ -27,13 +28,13 @@ def _finish[
         var v = line.unsafe_load[width=width](j)
         if biased:
             v += bias.unsafe_load[width=width](j).cast[sum]()
-        to.unsafe_store[width=width](j, activated[activation](v).cast[dtype]())
+        to.unsafe_store[width=width](j, to_memory[dtype](activated[activation](v)))
         j += width
     while j < columns:
         var v = line.unsafe_load[width=1](j)
         if biased:
             v += bias.unsafe_load[width=1](j).cast[sum]()
-        to.unsafe_store[width=1](j, activated[activation](v).cast[dtype]())
+        to.unsafe_store[width=1](j, to_memory[dtype](activated[activation](v)))
         j += 1
 
 

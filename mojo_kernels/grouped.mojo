@@ -5,6 +5,7 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 
 from .blas import ROWS, Gemm, sum_type, tasks_for
+from .operations import to_memory
 from .panels import COLUMNS
 from .team import sync_parallelize
 
@@ -119,9 +120,9 @@ struct GroupedMatmul:
                         )
                         for h in range(high):
                             for c in range(columns):
-                                cp[unsafe_offset = (i + h) * n + j + c] = wider[
-                                    unsafe_offset = h * columns + c
-                                ].cast[dtype]()
+                                cp[unsafe_offset = (i + h) * n + j + c] = to_memory[dtype](
+                                    wider[unsafe_offset = h * columns + c]
+                                )
                 start = end
             gemm.end(previous)
             for i in range(start, m):

@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 
@@ -22,39 +23,49 @@ from tests.support.groups import compile_group
 if TYPE_CHECKING:
     from tests.conformance.program import Program
 
-# Rows that share a compile: large modules spread its fixed cost, small ones spread over workers.
-_ROWS_A_MODULE = 120
-
 
 def _rows() -> Iterator[Entry]:
     for module in pkgutil.iter_modules(families.__path__):
         yield from importlib.import_module(f"{families.__name__}.{module.name}").ENTRIES
 
 
+def _groups() -> dict[str, list[Entry]]:
+    """Rows by the module they are compiled in: a new row changes one module."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in sorted(_ENTRIES, key=_number):
+        groups.setdefault(f"rows{_number(entry) % _MODULES}", []).append(entry)
+    return groups
+
+
+def _number(entry: Entry) -> int:
+    """A number of its own for each row, whatever rows there are beside it."""
+    return crc32(entry.name.encode())
+
+
 _ENTRIES = list(_rows())
-_GROUPS = {
-    f"rows{i}": _ENTRIES[start : start + _ROWS_A_MODULE]
-    for i, start in enumerate(range(0, len(_ENTRIES), _ROWS_A_MODULE))
-}
+# Large modules spread the fixed cost of a compile, small ones spread over workers.
+_MODULES = 4
+_GROUPS = _groups()
 
 
 def _programs(entry: Entry, full: bool) -> Iterator[Program]:
     """The samples of a row. ``full``: each dtype, each sample. Otherwise one in float32 (or the
-    row's first dtype), static and dynamic by turns, and every tenth row one of its other dtypes."""
+    row's first dtype), static or dynamic, and for one row in ten one of its other dtypes: which is
+    decided by the name, so that a new row changes no other's."""
     from tests.conformance.samples import OPS, programs
 
     main, *others = [d for d in entry.dtypes if d in OPS[entry.name].dtypes]
     static = list(programs(entry.name, main, limit=entry.samples))
     dynamic = list(programs(entry.name, main, limit=entry.samples, dynamic=True))
-    turn = _ENTRIES.index(entry)
+    turn = _number(entry)
     if full:
         yield from static + dynamic
         chosen = others
     else:
-        yield dynamic[0] if dynamic and turn % 2 else static[-1]
+        yield dynamic[0] if dynamic and turn & 256 else static[-1]
         chosen = others[turn % len(others) :][:1] if others and turn % 10 == 0 else []
-    for i, dtype in enumerate(chosen, start=turn):
-        yield from programs(entry.name, dtype, limit=1, dynamic=i % 2 == 1)
+    for i, dtype in enumerate(chosen):
+        yield from programs(entry.name, dtype, limit=1, dynamic=bool((turn + i) & 1))
 
 
 # One group at a time: its models take up to a gigabyte.

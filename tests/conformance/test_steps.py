@@ -21,7 +21,12 @@ def _chosen(text: str) -> bool:
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 def test_steps_agree_with_eager(dynamic: bool) -> None:
     given = argparse.Namespace(
-        engine="steps", samples=6, dynamic=dynamic, gradients=False, build_only=False
+        engine="steps",
+        samples=6,
+        dynamic=dynamic,
+        gradients=False,
+        subnormals=False,
+        build_only=False,
     )
     tasks = [
         (name, dtype, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -138,3 +139,34 @@ def test_a_loop_does_not_grow() -> None:
         torch.testing.assert_close(result, function(x))
         del result, kept
     assert len(places) <= 2
+
+
+def test_graphs_share_the_memory_of_their_temporaries() -> None:
+    more, less = large.IDLE, large.LARGE
+    first = large.temporary(more)
+    address = first.data_ptr()
+    while_it_runs = large.temporary(less)
+    assert while_it_runs.data_ptr() != address
+    del first, while_it_runs
+    assert large.temporary(more).data_ptr() == address
+    larger = large.temporary(2 * more)
+    del larger
+    assert [g.storage.nbytes() for g in large._kept.idle()] == [2 * more]
+
+
+def test_a_graph_that_ran_once_keeps_no_memory() -> None:
+    size = 2 << 20
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x).softmax(-1).sort().values.sum(-1)
+
+    x = torch.ones(1024, size // 1024)[:, :1024].contiguous()
+    compiled = torch.compile(function, backend="max", options={"engine": "steps"})
+    compiled(x)
+    assert not large._kept.idle()
+    torch.testing.assert_close(compiled(x), function(x))
+    assert sum(given.storage.nbytes() for given in large._kept.idle()) >= 4 * x.numel()
+    del compiled
+    torch._dynamo.reset()
+    gc.collect()
+    assert not large._kept.idle()

@@ -1,4 +1,4 @@
-"""Memory of large results, used again once nobody holds them.
+"""Memory of large results, used again once nobody holds them, and of a running graph's temporaries.
 
 torch asks the C library for aligned memory, and glibc (before 2.38) finds no place in what such a
 result left for another of its size: small blocks stay at its borders. So a loop that drops each
@@ -20,6 +20,8 @@ from torch_max_backend import forks
 LARGE, IDLE = 4 << 20, 64 << 20
 # Results after which what has not been used since as many is dropped.
 _SWEEP = 8192
+# The key of memory for temporaries, which is taken by whoever needs as much or less.
+_TEMPORARIES = -1
 # The share of what was in use together and is not any more that is forgotten with each new storage.
 _FADING = 16
 
@@ -33,8 +35,8 @@ def _made(size: int) -> torch.UntypedStorage:
 
 @dataclass(eq=False)
 class _Given:
-    """A storage that was given away, its bytes then, and when last, as a number of the calls of
-    ``take``."""
+    """A storage that was given away, its bytes then or ``_TEMPORARIES``, and when last, as a
+    number of the calls of ``take``."""
 
     storage: torch.UntypedStorage
     size: int
@@ -81,10 +83,39 @@ class _Kept:
                     alike.appendleft(given)
                     return given.storage
                 alike.appendleft(given)
-            self._make_room(size)
-            made = _Given(_made(size), size, self._calls)
-            self._given.setdefault(size, deque()).appendleft(made)
-            return made.storage
+            return self._new(size, size)
+
+    def take_temporary(self, size: int) -> torch.UntypedStorage:
+        """A storage of at least so many bytes that nobody else has. Graphs that run one after the
+        other get the same."""
+        with self._lock:
+            self._calls += 1
+            idle = [g for g in self._given.get(_TEMPORARIES, ()) if g.holders() == _NOBODY]
+            fitting = [g for g in idle if g.storage.nbytes() >= size]
+            if fitting:
+                given = min(fitting, key=lambda g: g.storage.nbytes())
+                given.when = self._calls
+                return given.storage
+            # The new one serves those that need less as well.
+            for given in idle:
+                self._forget(given)
+            return self._new(size, _TEMPORARIES)
+
+    def _new(self, size: int, key: int) -> torch.UntypedStorage:
+        self._make_room(size)
+        made = _Given(_made(size), key, self._calls)
+        self._given.setdefault(key, deque()).appendleft(made)
+        return made.storage
+
+    def drop_idle(self) -> None:
+        """Drop what nobody holds, unless another thread is at work here. The garbage collector
+        may call this, in the midst of what this thread does here."""
+        if self._lock.acquire(blocking=False):
+            try:
+                for given in self.idle():
+                    self._forget(given)
+            finally:
+                self._lock.release()
 
     def idle(self) -> list[_Given]:
         """Those that nobody holds."""
@@ -125,9 +156,19 @@ def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) 
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, strides)  # type: ignore[arg-type]
 
 
+def temporary(size: int) -> torch.UntypedStorage:
+    """At least so many bytes, for as long as the storage is held."""
+    return _kept.take_temporary(size)
+
+
+def drop_idle() -> None:
+    """Give back what is kept for results to come and nobody holds."""
+    _kept.drop_idle()
+
+
 def is_large(shape: tuple[int, ...], dtype: torch.dtype) -> bool:
     """Whether a result is better had from ``empty``."""
     return math.prod(shape) * dtype.itemsize >= LARGE
 
 
-__all__ = ["empty", "is_large"]
+__all__ = ["LARGE", "drop_idle", "empty", "is_large", "temporary"]

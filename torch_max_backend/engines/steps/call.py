@@ -26,6 +26,7 @@ def written_out(
     turns: Sequence[tuple[int, ...] | None],
     outputs: Sequence[tuple[str, int]],
     free: list[Any],
+    shares: bool,
     general: Callable[[list[Any]], list[Any]],
     new_table: Callable[[], Any],
     bind_static: Callable[[Any, list[Any], list[int]], None],
@@ -42,6 +43,7 @@ def written_out(
         turns: Of each result the order of its dims in the tensor that torch is given.
         outputs: Kind and number of each output of the graph.
         free: Tables that no call uses.
+        shares: Whether the table takes memory for temporaries at each call.
         general: Does what this code cannot: tensors that are not contiguous, profiling.
         new_table: Makes a table.
         bind_static: Writes the addresses of ``static`` arguments to a table.
@@ -74,8 +76,12 @@ def written_out(
         make = "large" if large.is_large(shape, dtype) else "empty"
         lines.append(f"    r{k} = {make}({shape}, {strides}, dtype{k})")
         lines += _written(f"r{k}", words[1][k])
+    if shares:
+        lines.append("    arena = table.enter()")
+    lines.append("    failed = run(table.block)")
+    if shares:
+        lines.append("    del arena")
     lines += [
-        "    failed = run(table.block)",
         "    free.append(table)",
         "    if failed >= 0:",
         "        raise error(table, failed, arguments)",

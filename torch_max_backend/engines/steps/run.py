@@ -101,6 +101,7 @@ class StepExecutable:
         self._symbols = [
             self._symbol_source(signature, k, axis, carriers) for k, axis in plan.symbols.values()
         ]
+        self._called = False
         # A seam for whoever measures.
         self._execute = _run
         self._outputs = [(o.kind, o.index) for o in signature.outputs]
@@ -156,6 +157,11 @@ class StepExecutable:
             fused.build(sized.programs.values())
             sized.swap()
         results = self._call(arguments, sized, symbols, numbers)
+        if not self._called:
+            # Not all that runs once runs again, and optimizers make their state after the first
+            # backward pass.
+            self._called = True
+            large.drop_idle()
         sized.calls += 1
         if sized.calls == _MANY and self._fuse is None:
             fused.build_later(sized.programs.values(), sized.swap)
@@ -179,6 +185,7 @@ class StepExecutable:
             self._turns,
             self._outputs,
             sized.free,
+            sized.shares,
             general,
             lambda: self._new_table(sized),
             self._bind_static,
@@ -233,7 +240,9 @@ class StepExecutable:
             for word, offset in places:
                 words[word] = address + offset
             results.append(result)
+        arena = table.enter() if sized.shares else None
         failed = self._execute(table)
+        del arena
         if failed >= 0:
             error = self._error(table, failed, arguments)
             sized.free.append(table)

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import torch
 
@@ -28,6 +28,7 @@ from torch_max_backend.engines.steps.programs import Program, encode, prepare
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.errors import ExecutionError
 from torch_max_backend.graph.expressions import evaluator
+from torch_max_backend.runtime import large
 
 # Characters of an error of a kernel.
 _TEXT = 2048
@@ -72,6 +73,10 @@ class Sized:
         # (words of a row, [(word, memory, bytes from its start)])
         self.rows = [self._row(i, step) for i, step in enumerate(plan.steps)]
         self._tables: WeakSet[Table] = WeakSet()
+        # Whether each call takes memory for temporaries that other graphs take as well.
+        self.shares = self.arena >= large.LARGE
+        if self.shares:
+            finalize(self, large.drop_idle).atexit = False
         # Tables that no call uses now.
         self.free: list[Table] = []
         # What answers calls, and how often the general way did.
@@ -95,15 +100,16 @@ class Sized:
             filled[number] = count * self.size(step) + self.size(start)
         return filled
 
-    def address(self, number: int, arena: int) -> int:
-        """Where memory of the plan lies; 0 if each call tells."""
+    def address(self, number: int) -> int:
+        """Where memory of the plan lies, temporaries from the start of their arena; 0 if each call
+        tells."""
         memory = self.plan.memory[number]
         if memory.kind == "constant":
             return self._constants[memory.index].data_ptr()
         if memory.kind in ("sizes", "range"):
             return self._filled[number].data_ptr()
         if memory.kind == "temporary":
-            return arena + self._offsets[number]
+            return self._offsets[number]
         return 0
 
     def _row(self, number: int, step: Step) -> tuple[list[int], list[tuple[int, int, int]]]:
@@ -174,9 +180,6 @@ class Table:
 
     def __init__(self, sized: Sized) -> None:
         self.sized = sized
-        self._arena = torch.empty(sized.arena + ALIGNMENT, dtype=torch.uint8, device="cpu")
-        start = self._arena.data_ptr()
-        start += -start % ALIGNMENT
         count = sum(len(words) for words, _ in sized.rows)
         self._words = torch.zeros(max(count, 1), dtype=torch.int64, device="cpu")
         self._text = torch.zeros(_TEXT, dtype=torch.uint8, device="cpu")
@@ -188,6 +191,8 @@ class Table:
         self.inputs: dict[int, list[tuple[int, int]]] = {}
         self.outputs: list[list[tuple[int, int]]] = [[] for _ in sized.outputs]
         self.starts: list[int] = []
+        # For each word with an address of a temporary, how far that is from the arena's start.
+        self._temporaries: list[tuple[int, int]] = []
         at = 0
         for words, places in sized.rows:
             self.starts.append(at)
@@ -198,12 +203,19 @@ class Table:
                     self.inputs.setdefault(memory.index, []).append((at + word, offset))
                 elif memory.kind == "output":
                     self.outputs[memory.index].append((at + word, offset))
+                elif memory.kind == "temporary":
+                    self._temporaries.append((at + word, sized.address(number) + offset))
                 else:
-                    self.words[at + word] = sized.address(number, start) + offset
+                    self.words[at + word] = sized.address(number) + offset
             at += len(words)
         for start, step in zip(self.starts, sized.plan.steps, strict=True):
             if isinstance(step, JumpStep):
                 self.words[start + 3] = [*self.starts, at][step.target]
+        self._arena: torch.Tensor | None = None
+        self._start = 0
+        if not sized.shares:
+            self._arena = torch.empty(sized.arena + ALIGNMENT, dtype=torch.uint8, device="cpu")
+            self._place(self._arena.data_ptr())
         # The addresses of inputs that rarely move, as they are in the table.
         self.known: list[int] = []
         # What stands in for inputs: dense copies, and numbers.
@@ -217,6 +229,21 @@ class Table:
         # What the loop over the rows takes.
         self.block = self._block.data_ptr()
         sized.add(self)
+
+    def enter(self) -> torch.UntypedStorage:
+        """Memory for the temporaries of one call, to be held until that ends; for tables whose
+        ``sized.shares``."""
+        storage = large.temporary(self.sized.arena + ALIGNMENT)
+        self._place(storage.data_ptr())
+        return storage
+
+    def _place(self, start: int) -> None:
+        start += -start % ALIGNMENT
+        if start != self._start:
+            self._start = start
+            words = self.words
+            for word, offset in self._temporaries:
+                words[word] = start + offset
 
     def run(self, ticks: torch.Tensor | None = None) -> int:
         """Run all rows; -1, or the number of the row that failed.
