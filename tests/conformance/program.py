@@ -30,6 +30,7 @@ class Program:
         function: Takes the tensors, returns a tensor or a structure of tensors.
         tensors: Its arguments.
         dynamic: Trace with symbolic sizes.
+        wide: The function with float64 instead of the dtypes that it asks for itself, if it does.
         error: What tracing or conversion raised, if anything.
     """
 
@@ -37,6 +38,7 @@ class Program:
     function: Callable[..., Any]
     tensors: Sequence[torch.Tensor]
     dynamic: bool = False
+    wide: Callable[..., Any] | None = None
     error: Exception | None = None
     trace: Trace | None = field(default=None, repr=False)
     executable: Callable[[list[Any]], list[Any]] | None = field(default=None, repr=False)
@@ -59,6 +61,12 @@ class Program:
         for ours, theirs in zip(self.run(), self.eager(), strict=True):
             torch.testing.assert_close(ours, theirs, equal_nan=equal_nan)
 
+    def truth(self) -> list[torch.Tensor]:
+        """What eager PyTorch returns for arguments in float64 or complex128."""
+        function = self.wide or self.function
+        leaves = pytree.tree_leaves(function(*map(_wide, self.tensors)))
+        return [v for v in leaves if isinstance(v, torch.Tensor)]
+
     def flat(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         leaves = pytree.tree_leaves(self.function(*tensors))
         return [v for v in leaves if isinstance(v, torch.Tensor)]
@@ -67,6 +75,12 @@ class Program:
         """The operators in the traced graph."""
         assert self.trace is not None
         return {n.target for n in self.trace.module.graph.nodes if n.op == "call_function"}
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor.clone()
 
 
 def trace_program(program: Program) -> Trace:

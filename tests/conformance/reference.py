@@ -19,12 +19,6 @@ def complaint(program: Program) -> str | None:
 def truth(program: Program) -> list[torch.Tensor] | None:
     """The program's results with float64 or complex128 arguments; ``None`` if torch cannot."""
     try:
-        return program.flat(*map(_wide, program.tensors))
+        return program.truth()
     except Exception:
         return None
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor.clone()

@@ -20,6 +20,10 @@ for _op in op_db:
     OPS[f"{_op.name}.{_op.variant_test_name}" if _op.variant_test_name else _op.name] = _op
 
 
+# Dtypes asked for, which float64 stands for where the truth is asked for.
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
 def programs(
     name: str,
     dtype: torch.dtype,
@@ -54,7 +58,7 @@ def programs(
             program = _program(call, samples[i], label, dynamic)
             if gradients:
                 behind_sum = dtype.to_real() == torch.float64
-                program.function = _gradients_of(program, behind_sum)
+                program.function, program.wide = _gradients_of(program, behind_sum), None
             yield program
 
 
@@ -99,10 +103,12 @@ def _program(call: Callable[..., Any], sample: SampleInput, label: str, dynamic:
     leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
 
-    def function(*given: torch.Tensor) -> Any:
+    def function(*given: torch.Tensor, wide: bool = False) -> Any:
         rest = iter(given)
         filled = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
+        if wide:
+            filled = [torch.float64 if v in _NARROW else v for v in filled]
         first, args, kwargs = pytree.tree_unflatten(filled, structure)
         return sample.output_process_fn_grad(call(first, *args, **kwargs))
 
-    return Program(label, function, tensors, dynamic)
+    return Program(label, function, tensors, dynamic, wide=partial(function, wide=True))

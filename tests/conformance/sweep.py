@@ -1,13 +1,13 @@
 """``python -m tests.conformance.sweep``: torch's operator database, as a table.
 
-Every entry of ``op_db`` that torch traces, in eight dtypes and at least six samples each where
-torch has as many. Batches of programs are compiled as one MAX module in processes of their own: a
-crash is found and counted. MAX takes a CPU second for each of the 25,000 programs, so a run takes
-one sample of every entry in every dtype before it takes the second of any, in a random but fixed
-order, and ``--minutes`` ends it: what it has then is a fair sample. With ``--out``, the next run
-goes on where the last one ended. ``--build-only`` compiles nothing and says what is refused.
+Every entry of ``op_db`` that torch traces, in eight dtypes and up to six samples each, run by the
+steps engine in processes of their own: a crash is found and counted. A run takes one sample of
+every entry in every dtype, in a random but fixed order, before it takes others: what it has when
+``--minutes`` end it is a fair sample. With ``--out``, the next run goes on where the last one
+ended. ``--engine max`` has MAX compile batches of programs, a CPU second for each; ``--build-only``
+runs nothing and says what is refused. All pages: ``python -m tests.conformance.whole``.
 
-    python -m tests.conformance.sweep --minutes 30 --markdown docs/conformance.md
+    python -m tests.conformance.sweep --samples 2 --markdown docs/conformance.md
     python -m tests.conformance.sweep 'linalg.*' --dtypes float32 --build-only
 """
 
@@ -47,14 +47,24 @@ _UNTRACEABLE = (
 _HEADER = """\
 # Conformance{kind}
 
-Samples of torch's operator database (`op_db`) on CPU, compiled and compared with eager PyTorch: a
-result passes within the tolerance of torch's own tests, or if it is at most three times as far from
-float64's as eager's is. Made by
+Samples of torch's operator database (`op_db`) on CPU,
+{by},
+compared with eager PyTorch: a result passes within the tolerance of torch's own tests, or if it is
+at most three times as far from float64's as eager's is. Made by
 
-    uv run python -m tests.conformance.sweep{flags} --minutes 30 --markdown {file}
+    uv run python -m tests.conformance.sweep{flags} --markdown {file}
 
-A run takes one sample of every entry in every dtype, in a random but fixed order, then a second of
-each, up to six. "Refused" raises an error that names the operator and the reason.
+A run takes one sample of every entry in every dtype, in a random but fixed order, then others of
+each, up to {samples}. "Refused" raises an error that names the operator and the reason.
+"""
+_BY = {"max": "compiled by MAX", "steps": "run by the [steps engine](engines.md)"}
+_NO_STEP = """
+What has no step is run by torch, between the steps of what is around it, or compiled by MAX.
+"""
+_SUBNORMALS = """
+Arguments are subnormal numbers, in float32 from 1e-45 to 1e-38; a result is compared in units of
+the smallest. Left out are random numbers, `std` (it squares its arguments, whose squares are zero) and
+what takes matrices that subnormal numbers make singular.
 """
 
 # Of an entry in a dtype, at most.
@@ -113,6 +123,7 @@ def _checked(found: Sequence[tuple[Task, Program]], given: argparse.Namespace) -
     from tests.conformance.steps import plan_program, plan_together
     from tests.conformance.subnormals import can_tell, complaint
     from torch_max_backend import UnsupportedError
+    from torch_max_backend.errors import StepsError
 
     steps = given.engine == "steps"
     if given.build_only:
@@ -124,7 +135,10 @@ def _checked(found: Sequence[tuple[Task, Program]], given: argparse.Namespace) -
         compile_module_of([program for _, program in found])
     for task, program in found:
         error = program.error
-        if isinstance(error, UnsupportedError):
+        if isinstance(error, StepsError):
+            nodes = [str(node.target) for node, _ in error.refused]
+            yield _result(task, program.name, "no step", str(error), nodes)
+        elif isinstance(error, UnsupportedError):
             yield _result(task, program.name, "refused", str(error), _operators(error))
         elif error is not None and _is_untraceable(error):
             yield _result(task, program.name, "not traced", type(error).__name__)
@@ -323,20 +337,30 @@ def markdown(results: Sequence[Result]) -> str:
     tell = sum(r["text"] == TELLS for r in counted)
     if tell:
         lines += ["", f"Of {tell} of them eager's results differ where subnormal numbers are zero."]
-    lines += ["", "| refused | samples | entries | why |", "|---|---|---|---|"]
-    by_operator: dict[str, list[Result]] = {}
-    for r in counted:
-        for operator in r["operators"] if r["outcome"] == "refused" else ():
-            by_operator.setdefault(operator, []).append(r)
-    for operator, rows in sorted(by_operator.items(), key=lambda i: -len(i[1])):
-        entries = sorted({r["entry"] for r in rows})
-        shown = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
-        lines.append(f"| {operator} | {len(rows)} | {shown} | {_reason(rows[0], operator)} |")
+    for outcome in ("no step", "refused"):
+        rows = [r for r in counted if r["outcome"] == outcome]
+        if rows:
+            lines += ["", f"| {outcome} | samples | entries | why |", "|---|---|---|---|"]
+            lines += _by_operator(rows)
     rest = [r for r in counted if r["outcome"] in ("wrong", "error", "crash")]
     if rest:
         lines += ["", "| sample | outcome | what |", "|---|---|---|"]
         lines += [f"| {r['program']} | {r['outcome']} | {_first(r['text'])} |" for r in rest]
     return "\n".join(lines) + "\n"
+
+
+def _by_operator(results: Sequence[Result]) -> list[str]:
+    """A line for each operator that stood in the way of samples."""
+    found: dict[str, list[Result]] = {}
+    for r in results:
+        for operator in dict.fromkeys(r["operators"]):
+            found.setdefault(operator, []).append(r)
+    lines = []
+    for operator, rows in sorted(found.items(), key=lambda i: -len(i[1])):
+        entries = sorted({r["entry"] for r in rows})
+        shown = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
+        lines.append(f"| {operator} | {len(rows)} | {shown} | {_reason(rows[0], operator)} |")
+    return lines
 
 
 def _is_untraceable(error: Exception) -> bool:
@@ -369,7 +393,7 @@ def main() -> None:
     parser.add_argument("--gradients", action="store_true", help="of the arguments, by autograd")
     parser.add_argument("--subnormals", action="store_true", help="as floating-point arguments")
     parser.add_argument("--build-only", action="store_true", help="compile and run nothing")
-    parser.add_argument("--engine", choices=("max", "steps"), default="max", help="who runs them")
+    parser.add_argument("--engine", choices=("steps", "max"), default="steps", help="who runs them")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start no batch that may end later")
     parser.add_argument("--out", type=Path, help="results as JSON, to go on with")
@@ -414,11 +438,19 @@ def main() -> None:
         narrowed += f" --dtypes {' '.join(given.dtypes)}"
     if given.samples != _SAMPLES:
         narrowed += f" --samples {given.samples}"
+    if given.engine != "steps":
+        narrowed += f" --engine {given.engine}"
+    if given.minutes:
+        narrowed += f" --minutes {given.minutes:g}"
     text = _HEADER.format(
         kind=f": {', '.join(flags)}" if flags else "",
         flags="".join(f" --{flag}" for flag in flags) + narrowed,
         file=given.markdown or "docs/conformance.md",
+        by=_BY[given.engine],
+        samples=given.samples,
     )
+    text += _NO_STEP if given.engine == "steps" else ""
+    text += _SUBNORMALS if given.subnormals else ""
     text += f"\n{len(reached)} of {len(pairs)} pairs of an entry and a dtype were reached.\n\n"
     text += markdown(results)
     print(text)

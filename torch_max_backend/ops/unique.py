@@ -7,8 +7,7 @@ from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node, expected
-from torch_max_backend.convert.registry import map_to
-from torch_max_backend.errors import ConversionError
+from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.data_sizes import numbers, on_cpu
 from torch_max_backend.ops.common.positions import iota, moved_to_front, product
@@ -118,7 +117,23 @@ def unique_dim(
     return _of_dim(self, dim, in_order=False)
 
 
-@map_to(aten.unique_consecutive.default, kernels="sorting", supports=on_cpu, sizes_from_data=True)
+def _counted_from_the_front(
+    self: torch.Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Refusal | None:
+    if dim is not None and dim < 0:
+        return Refusal("torch traces a wrong shape for a negative dim; count it from the front")
+    return on_cpu(self)
+
+
+@map_to(
+    aten.unique_consecutive.default,
+    kernels="sorting",
+    supports=_counted_from_the_front,
+    sizes_from_data=True,
+)
 def unique_consecutive(
     self: TensorValue,
     return_inverse: bool = False,
@@ -129,8 +144,4 @@ def unique_consecutive(
     int? dim=None) -> (Tensor, Tensor, Tensor)"""
     if dim is None:
         return _of_all(self, True)
-    if len(expected().shape) != self.rank:
-        raise ConversionError(
-            f"Torch gives the result a wrong shape for dim {dim}: count it from the front."
-        )
     return _of_dim(self, dim, True)
