@@ -63,8 +63,8 @@ What has no step is run by torch, between the steps of what is around it, or com
 """
 _SUBNORMALS = """
 Arguments are subnormal numbers, in float32 from 1e-45 to 1e-38; a result is compared in units of
-the smallest. Left out are random numbers, `std` (it squares its arguments, whose squares are zero) and
-what takes matrices that subnormal numbers make singular.
+the smallest. Left out are random numbers, `std` (it squares its arguments, whose squares are zero)
+and what takes matrices that subnormal numbers make singular.
 """
 
 # Of an entry in a dtype, at most.
