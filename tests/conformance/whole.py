@@ -31,9 +31,11 @@ PAGES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pages", nargs="*", default=list(PAGES), choices=PAGES)
+    parser.add_argument("pages", nargs="*", help=f"some of: {', '.join(PAGES)}")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
+    if unknown := set(given.pages) - set(PAGES):
+        parser.error(f"no such page: {', '.join(sorted(unknown))}")
     start = time.monotonic()
     for page in given.pages or PAGES:
         command = [sys.executable, "-m", *PAGES[page], "--jobs", str(given.jobs)]
