@@ -15,15 +15,15 @@ import argparse
 import copy
 import fnmatch
 import json
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from pathlib import Path
 from typing import Any
+
+from tests.conformance.apart import run_apart
 
 DTYPES = ("float32", "float64")
 # Databases, and in how many ways their entries run.
@@ -242,25 +242,15 @@ def check(tasks: Sequence[Task]) -> Iterator[dict[str, Any]]:
             yield result
 
 
-def run_apart(tasks: Sequence[Task]) -> list[dict[str, Any]]:
+def checked_apart(tasks: Sequence[Task]) -> list[dict[str, Any]]:
     """Check a batch in a process of its own; if that dies, each entry in one of its own."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(tasks, file)
-        file.flush()
-        command = [sys.executable, "-m", "tests.conformance.layers", "--tasks", file.name]
-        done = subprocess.run(command, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    if done.returncode == 0:
-        return [json.loads(line) for line in lines if line.startswith("{")]
+    done = run_apart("tests.conformance.layers", tasks)
+    if done.failure is None:
+        return done.results
     if len(tasks) > 1:
-        return [result for task in tasks for result in run_apart([task])]
-    begun = [json.loads(line[2:]) for line in lines if line.startswith("# ")]
-    blamed = begun[-1] if begun else {"task": list(tasks[0]), "case": "", "text": ""}
-    text = " ".join(done.stderr.strip().splitlines()[-3:])
-    return [
-        *(json.loads(line) for line in lines if line.startswith("{")),
-        {**blamed, "outcome": "crash", "text": text},
-    ]
+        return [result for task in tasks for result in checked_apart([task])]
+    blamed = done.begun or {"task": list(tasks[0]), "case": ""}
+    return [*done.results, {**blamed, "outcome": "crash", "text": done.failure}]
 
 
 def all_tasks(patterns: Sequence[str], dtypes: Sequence[str]) -> list[Task]:
@@ -320,7 +310,7 @@ def main() -> None:
     work = [tasks[i : i + _BATCH] for i in range(0, len(tasks), _BATCH)]
     results: list[dict[str, Any]] = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        for i, found in enumerate(pool.map(run_apart, work), 1):
+        for i, found in enumerate(pool.map(checked_apart, work), 1):
             results += found
             counts = Counter(r["outcome"] for r in results)
             print(f"{i} of {len(work)}: {dict(counts)}", file=sys.stderr, flush=True)

@@ -18,9 +18,7 @@ import fnmatch
 import json
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.conformance.apart import run_apart
 
 if TYPE_CHECKING:
     from tests.conformance.program import Program
@@ -264,37 +264,29 @@ def _worker(given: argparse.Namespace) -> None:
         print(json.dumps(result), flush=True)
 
 
-def run_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
+def checked_apart(tasks: Sequence[Task], given: argparse.Namespace) -> list[Result]:
     """Check a batch in a process of its own. Where that dies at a sample, this one and what was to
     come after it are checked apart; where it dies before the first one, the batch's halves are."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(tasks, file)
-        file.flush()
-        command = [sys.executable, "-m", "tests.conformance.sweep", "--tasks", file.name]
-        command += ["--samples", str(given.samples), "--engine", given.engine]
-        for flag in ("dynamic", "gradients", "build_only", "subnormals"):
-            command += [f"--{flag.replace('_', '-')}"] * getattr(given, flag)
-        done = subprocess.run(command, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    results = [json.loads(line) for line in lines if line.startswith("{")]
-    if done.returncode == 0:
-        return results
-    text = " ".join(done.stderr.strip().splitlines()[-3:])
-    text = f"the process ended with {done.returncode}: {text}"
-    print(f"of {len(tasks)} samples, {len(results)} have results; {text}", file=sys.stderr)
+    arguments = ["--samples", str(given.samples), "--engine", given.engine]
+    for flag in ("dynamic", "gradients", "build_only", "subnormals"):
+        arguments += [f"--{flag.replace('_', '-')}"] * getattr(given, flag)
+    done = run_apart("tests.conformance.sweep", tasks, arguments)
+    if done.failure is None:
+        return done.results
+    results = done.results
+    print(f"of {len(tasks)} samples, {len(results)} have results; {done.failure}", file=sys.stderr)
     if len(tasks) == 1:
         name, dtype, _ = tasks[0]
-        return [_result(tasks[0], f"{name}-{dtype}", "crash", text)]
-    begun = [json.loads(line.removeprefix("# ")) for line in lines if line.startswith("# ")]
-    if not begun:
+        return [_result(tasks[0], f"{name}-{dtype}", "crash", done.failure)]
+    if done.begun is None:
         half = len(tasks) // 2
-        return run_apart(tasks[:half], given) + run_apart(tasks[half:], given)
-    blamed: Task = tuple(begun[-1])
+        return checked_apart(tasks[:half], given) + checked_apart(tasks[half:], given)
+    blamed: Task = tuple(done.begun)
     known = [r for r in results if _task(r) != blamed]
     done_with = {blamed, *map(_task, known)}
     rest = [task for task in tasks if task not in done_with]
-    found = run_apart([blamed], given)
-    return known + found + (run_apart(rest, given) if rest else [])
+    found = checked_apart([blamed], given)
+    return known + found + (checked_apart(rest, given) if rest else [])
 
 
 def all_tasks(
@@ -418,7 +410,7 @@ def main() -> None:
         begun = time.monotonic()
         if given.minutes and begun + longest > start + given.minutes * 60:
             return None
-        found = run_apart(batch, given)
+        found = checked_apart(batch, given)
         longest = max(longest, time.monotonic() - begun)
         return found
 

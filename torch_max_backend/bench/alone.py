@@ -24,10 +24,12 @@ from torch_max_backend.bench.models import MODELS
 Case = tuple[Callable[..., Any], Mapping[str, Any]]
 
 
-def _of(name: str, batch: int, length: int) -> Callable[[], Case]:
+def _of(
+    name: str, batch: int, length: int, dtype: torch.dtype = torch.float32
+) -> Callable[[], Case]:
     def make() -> Case:
         case = MODELS[name]
-        model = case.build()
+        model = case.build().to(dtype)
         return lambda **inputs: case.result(model(**inputs)), case.inputs(batch, length)
 
     return make
@@ -54,12 +56,12 @@ def _mlp() -> Case:
     return lambda x: model(x), {"x": torch.randn(64, 256)}
 
 
-def _decode() -> Case:
+def _decode(dtype: torch.dtype = torch.float32) -> Case:
     """One token of the Llama of ``models.py``, with a static cache of 512 that holds 128. Each call
     goes back to that position: the cache would be full after 384 calls."""
     from transformers import StaticCache
 
-    model = MODELS["llama"].build()
+    model = MODELS["llama"].build().to(dtype)
     cache = StaticCache(config=model.config, max_cache_len=512)
     model(input_ids=torch.randint(4, 32000, (1, 128)), past_key_values=cache)
 
@@ -102,6 +104,11 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "efficientnet_b0": _image("efficientnet_b0", 1),
     "convnext_atto": _image("convnext_atto", 1, "timm"),
     "unet": _unet,
+    "bert_bf16": _of("bert", 1, 128, torch.bfloat16),
+    "gpt2_128_bf16": _of("gpt2", 1, 128, torch.bfloat16),
+    "llama_prefill_bf16": _of("llama", 1, 128, torch.bfloat16),
+    "llama_decode_bf16": lambda: _decode(torch.bfloat16),
+    "bert_fp16": _of("bert", 1, 128, torch.float16),
 }
 
 
