@@ -362,6 +362,8 @@ def _is_untraceable(error: Exception) -> bool:
         type(error).__name__ in _UNTRACEABLE
         or "its data is not allocated yet" in text
         or "on tensor with symbolic sizes/strides" in text
+        or "expected to contain only concrete integers" in text
+        or "on CSR tensors" in text
     )
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 from max.dtype import DType
-from max.graph import Dim, TensorType, TensorValue, ops
+from max.graph import Dim, StaticDim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
@@ -32,6 +32,7 @@ def product(
         bias: ``[N]``, added to each row.
         activation: ``relu``, ``gelu``, ``gelu_tanh`` or ``silu`` of the result, by the bank alone.
     """
+    b = _alike(b, a)
     if is_empty([*a.shape, *b.shape]):
         result = full(0, a.dtype, [*a.shape[:-1], b.shape[-1]], a.device)
     else:
@@ -41,6 +42,15 @@ def product(
         assert activation == "none", "the bank's kernel alone has activations"
         result = _by_max(a, b)
     return result if bias is None else result + bias
+
+
+def _alike(b: TensorValue, a: TensorValue) -> TensorValue:
+    """``b`` with the leading dims of ``a``, which may be the same in another form."""
+    pairs = list(zip(a.shape[:-2], b.shape[:-2], strict=True))
+    known = all(isinstance(d, StaticDim) for pair in pairs for d in pair)
+    if known or all(x == y for x, y in pairs):
+        return b
+    return ops.rebind(b, [*a.shape[:-2], *b.shape[-2:]], "the batches of a product are not alike")
 
 
 def _by_max(a: TensorValue, b: TensorValue) -> TensorValue:
