@@ -226,7 +226,11 @@ def _fractional(
     order = (2, 1, 0) if spatial == 2 else (0, 1, 2)
     # In two dimensions the width comes first.
     parts = [samples[:, :, min(i, spatial - 1)] for i in order]
-    given = ops.rebind(ops.stack(parts, -1), [*images[:2], 3])
+    given = ops.stack(parts, -1)
+    if x.rank == spatial + 1:
+        # torch draws for each channel as if it was a batch, and reads the first.
+        given = given[:1]
+    given = ops.rebind(given, [*images[:2], 3])
     values, indices = ops.custom(
         "tmb_fractional_max_pool",
         x.device,
