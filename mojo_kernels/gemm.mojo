@@ -2,10 +2,10 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.math import ceildiv
 from std.sys import simd_width_of
 
-from .blas import ROWS, Gemm, activated, product_cost, sum_type, tasks_for
+from .blas import ROWS, Gemm, activated, sum_type
+from .grids import Grid
 from .operations import to_memory
 from .panels import COLUMNS, Address
 from .team import sync_parallelize
@@ -41,17 +41,18 @@ def _finish[
 @register("tmb_matmul")
 struct Matmul:
     """`activation(op(a) op(b) + bias)` of `[batch, rows, columns]` values; a
-    batch of 1 serves all. An empty bias is none.
+    batch of 1 serves all. An empty bias is none. `b` may be of a narrower type,
+    whose numbers are widened on their way to the sums.
 
     The three may have any distances of rows and of matrices."""
 
     @staticmethod
     def execute[
-        dtype: DType, //, activation: StaticString, target: StaticString
+        dtype: DType, right_type: DType, //, activation: StaticString, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=3, ...],
         a: InputTensor[dtype=dtype, rank=3, ...],
-        b: InputTensor[dtype=dtype, rank=3, ...],
+        b: InputTensor[dtype=right_type, rank=3, ...],
         bias: InputTensor[dtype=dtype, rank=1, ...],
         routine: Int64,
         set_threads: Int64,
@@ -81,26 +82,10 @@ struct Matmul:
         var addend = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var biased = bias.dim_size[0]() != 0
 
-        # A grid of parts of each product, as square as the tasks allow.
-        var tasks = tasks_for(batch * m * n, product_cost(batch, m, n, k))
-        var parts = ceildiv(tasks, batch)
-        var down = 1
-        for i in range(1, parts + 1):
-            var other = parts // i
-            if i * other == parts and i <= m and other <= n:
-                if m // i + n // other < m // down + n // (parts // down):
-                    down = i
-        var across = max(1, min(parts // down, n))
-        var high = ceildiv(m, down)
-        # Whole cache lines a part, where there are enough of them.
-        var wide = ceildiv(ceildiv(n, across), 16) * 16
-        across = ceildiv(n, wide)
-        var units = batch * down * across
-        tasks = min(tasks, units)
-        var chunk = ceildiv(units, tasks)
+        var grid = Grid(batch, m, n, k)
         comptime sum = sum_type[dtype]()
         var scratch = List[Scalar[sum]](
-            unsafe_uninit_length=1 if sum == dtype else tasks * ROWS * COLUMNS
+            unsafe_uninit_length=1 if sum == dtype else grid.tasks * ROWS * COLUMNS
         )
         var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
 
@@ -108,15 +93,8 @@ struct Matmul:
             task: Int,
         ) {
             var gemm,
-            var units,
-            var chunk,
-            var m,
-            var n,
+            var grid,
             var k,
-            var down,
-            var across,
-            var high,
-            var wide,
             var ta,
             var tb,
             var row_a,
@@ -134,14 +112,17 @@ struct Matmul:
         }:
             var wider = sp.unsafe_offset(task * ROWS * COLUMNS)
             var previous = gemm.begin()
-            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
-                var item = unit // (down * across)
-                var row = unit // across % down * high
-                var column = unit % across * wide
-                var rows = min(high, m - row)
-                var columns = min(wide, n - column)
-                if rows <= 0 or columns <= 0:
+            for unit in range(
+                task * grid.chunk, min(grid.units, (task + 1) * grid.chunk)
+            ):
+                var part = grid.part(unit)
+                if part.is_empty():
                     continue
+                var item = part.item
+                var row = part.row
+                var column = part.column
+                var rows = part.rows
+                var columns = part.columns
                 var left = ap.unsafe_offset(item * step_a + (row if ta else row * row_a))
                 var right = bp.unsafe_offset(
                     item * step_b + (column * row_b if tb else column)
@@ -190,5 +171,5 @@ struct Matmul:
                             )
             gemm.end(previous)
 
-        sync_parallelize(work, tasks)
+        sync_parallelize(work, grid.tasks)
         _ = scratch^

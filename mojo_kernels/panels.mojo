@@ -20,6 +20,8 @@ comptime COLUMNS = 1024
 comptime WIDE = 2
 # Tiles of rows of the left operand at a time.
 comptime TILES = 12
+# Rows of the left operand whose panels `left_size` has room for.
+comptime TALL = TILES * _high()
 # Rows of lower tiles, for what is left of the rows.
 comptime MIDDLE = 8 if _high() > 8 else 4
 comptime LOW = MIDDLE // 2
@@ -348,8 +350,8 @@ def packed_product[
     """`c[m, columns] = a[m, depth] b`, or added to what is there, of a `b` in
     panels `right`; `left` is space for panels of `a`."""
     comptime panel = WIDE * simd_width_of[sum]()
-    for i in range(0, m, TILES * _high()):
-        var rows = min(TILES * _high(), m - i)
+    for i in range(0, m, TALL):
+        var rows = min(TALL, m - i)
         pack_left(left, a.from_(i, 0), rows, depth)
         for j in range(0, columns, panel):
             tiles(
@@ -371,7 +373,7 @@ def packed_product[
 def reads_once(m: Int) -> Bool:
     """Whether `product` uses up each panel of the right operand while it is in the first cache,
     and asks for the next one meanwhile: for not too many rows."""
-    return m <= TILES * _high()
+    return m <= TALL
 
 
 @no_inline

@@ -125,6 +125,7 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
     from torch_max_backend.graph.epilogues import fuse_epilogues
     from torch_max_backend.graph.fold import fold_constants
     from torch_max_backend.graph.inline import inlined
+    from torch_max_backend.graph.narrow_weights import take_narrow_weights
     from torch_max_backend.graph.signature import analyse
 
     module = inlined(module)
@@ -139,6 +140,7 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
         if found is None:
             raise OptionError(f"Option 'bank': this machine has no {wanted!r}.")
         fuse_epilogues(module)
+        take_narrow_weights(module)
     check_supported(module)
     trace = analyse(module, exact)
     use_seeds(trace)

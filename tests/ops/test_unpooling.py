@@ -153,3 +153,17 @@ def test_positions_outside_a_plane_raise() -> None:
     compile_together([program])
     with pytest.raises(ExecutionError, match="invalid max index 99"):
         program.run()
+
+
+def test_volumes_without_a_batch_are_pooled_as_eager_does() -> None:
+    """torch draws for each channel as if it was a batch, and reads the first."""
+    torch.manual_seed(0)
+    x, samples = torch.randn(3, 6, 7, 5), torch.rand(3, 3, 3)
+
+    def pooled(x: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
+        given = {"output_size": (2, 3, 2), "_random_samples": samples}
+        return torch.nn.functional.fractional_max_pool3d(x, 2, **given)
+
+    options = {"engine": "steps", "fallback": "error", "min_ops": 1}
+    compiled = torch.compile(pooled, backend="max", options=options)
+    torch.testing.assert_close(compiled(x, samples), pooled(x, samples), rtol=0, atol=0)

@@ -11,6 +11,7 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS
 from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph.shapes import hint
 from torch_max_backend.ops.common.data_sizes import fresh_size, on_cpu, true_at
@@ -132,6 +133,7 @@ def _mask_axis(rank: int, dim: int, mask_rank: int, values_rank: int) -> int | N
     aten.index_put.default,
     aten._unsafe_index_put.default,
     supports=_assignable,
+    native16=True,
     kernels=LIBRARIES,
 )
 def index_put(
@@ -141,6 +143,10 @@ def index_put(
     accumulate: bool = False,
 ) -> TensorValue:
     """index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor"""
+    if accumulate and self.dtype in SIXTEEN_BIT_FLOATS and self.device.is_cpu():
+        # Sums are rounded once.
+        wide = [ops.cast(v, DType.float32) for v in (self, values)]
+        return ops.cast(index_put(wide[0], indices, wide[1], True), self.dtype)
     dims = [i for i, index in enumerate(indices) if index is not None]
     given = [index for index in indices if index is not None]
     if any(is_zero(s) for s in self.shape):

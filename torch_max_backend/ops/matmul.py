@@ -10,7 +10,10 @@ from max.graph import Dim, StaticDim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
-from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
+from torch_max_backend.graph import (  # noqa: F401  they define operators
+    epilogues,
+    narrow_weights,
+)
 from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import constant, full, opmath
 from torch_max_backend.ops.common.reduce import is_empty
@@ -24,11 +27,12 @@ _NARROW = frozenset({DType.int8, DType.uint8, DType.int16})
 def product(
     a: TensorValue, b: TensorValue, bias: TensorValue | None = None, activation: str = "none"
 ) -> TensorValue:
-    """The matrix product of two values of one dtype; the one place that decides how it is done.
+    """The matrix product of two values; the one place that decides how it is done.
 
     Args:
         a: ``[..., M, K]``.
-        b: ``[..., K, N]``, of the same rank as ``a``, with the same leading dims.
+        b: ``[..., K, N]``, of the same rank as ``a``, with the same leading dims; of the dtype of
+            ``a``, or int8.
         bias: ``[N]``, added to each row.
         activation: ``relu``, ``gelu``, ``gelu_tanh`` or ``silu`` of the result, by the bank alone.
     """
@@ -40,6 +44,7 @@ def product(
         if addresses is not None and a.shape[:-2] == b.shape[:-2]:
             return _by_bank(a, b, bias, addresses, activation)
         assert activation == "none", "the bank's kernel alone has activations"
+        b = ops.cast(b, a.dtype)
         result = _by_max(a, b)
     return result if bias is None else result + bias
 
@@ -99,6 +104,12 @@ def _by_bank(
 def mm(self: TensorValue, mat2: TensorValue) -> TensorValue:
     """mm(Tensor self, Tensor mat2) -> Tensor"""
     return product(self, mat2)
+
+
+@map_to(torch.ops.torch_max_backend.narrow_mm.default, native16=True, bank=True)
+def narrow_mm(mat1: TensorValue, mat2: TensorValue) -> TensorValue:
+    """``mat1 @ mat2.to(mat1.dtype)`` of an int8 ``mat2`` (``graph/narrow_weights.py``)."""
+    return product(mat1, mat2)
 
 
 @map_to(aten.bmm.default, native16=True, bank=True)

@@ -89,6 +89,13 @@ def test_only_the_part_is_written(function: Function, dynamic: bool) -> None:
         assert not any(m.kind == "temporary" and m.size == 36 for m in plan.memory)
 
 
+def test_a_16_bit_cache_is_not_widened() -> None:
+    x = torch.arange(36, dtype=torch.bfloat16).reshape(2, 6, 3)
+    y = -torch.arange(12, dtype=torch.bfloat16).reshape(2, 2, 3)
+    plan = same_as_eager(_rows, [x, torch.tensor([3, 0]), y])
+    assert not any(m.kind == "temporary" and m.size == 36 for m in plan.memory)
+
+
 def _shifted(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     new = aten.slice_scatter(x, x[:-1] * 2, 0, 1)
     x.copy_(new)

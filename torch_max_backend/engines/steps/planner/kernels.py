@@ -9,6 +9,9 @@ from torch_max_backend.engines.steps.planner.views import View, same_strides
 # last dims have to be dense.
 _STRIDED = {
     "tmb_matmul": {0: 1, 1: 1},
+    "tmb_scaled_matmul": {0: 1, 1: 1},
+    "tmb_integer_matmul": {0: 1, 1: 1},
+    "tmb_int4_matmul": {0: 1},
     "tmb_attention": {0: 1, 1: 1, 2: 1, 3: 1},
     "tmb_normalize": {0: 1},
     "tmb_softmax": {0: 1},
