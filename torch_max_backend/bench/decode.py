@@ -1,0 +1,80 @@
+"""One process, one framework: a token of a Llama with a static cache.
+
+Run as ``python -m torch_max_backend.bench.decode FRAMEWORK DTYPE [SECONDS]``; FRAMEWORK is
+``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine), DTYPE ``float32``, ``bfloat16`` or
+``int8`` (torchao's weight-only quantization of the bfloat16 model). Prints one line of JSON:
+seconds of the first call, median milliseconds of a call, and the largest difference from eager
+relative to eager's largest value.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+from torch_max_backend.bench.alone import compiled
+
+# Tokens in the cache, and how many it has room for.
+_KNOWN, _ROOM = 128, 512
+
+
+def llama(dtype: str) -> torch.nn.Module:
+    """A Llama of 8 layers, 1024 wide, with random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=1024,
+        intermediate_size=2816,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+    )
+    model = LlamaForCausalLM(config).eval()
+    if dtype != "float32":
+        model = model.bfloat16()
+    if dtype == "int8":
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+        quantize_(model, Int8WeightOnlyConfig())
+    return model
+
+
+def main(framework: str, dtype: str, seconds: str = "4") -> None:
+    from transformers import StaticCache
+
+    torch.manual_seed(0)
+    model = llama(dtype)
+    with torch.no_grad():
+        cache = StaticCache(config=model.config, max_cache_len=_ROOM)
+        model(input_ids=torch.randint(4, 32000, (1, _KNOWN)), past_key_values=cache)
+
+        def step(input_ids: torch.Tensor) -> torch.Tensor:
+            # Each call goes back to one position: the cache would be full soon.
+            for layer in cache.layers:
+                layer.cumulative_length.fill_(_KNOWN)
+            return model(input_ids=input_ids, past_key_values=cache).logits
+
+        token = torch.tensor([[7]])
+        expected = step(token).float()
+        call = compiled(step, framework)
+        start = time.perf_counter()
+        actual = call(token).float()
+        first = time.perf_counter() - start
+        for _ in range(15):
+            call(token)
+        times: list[float] = []
+        end = time.perf_counter() + float(seconds)
+        while (start := time.perf_counter()) < end:
+            call(token)
+            times.append(time.perf_counter() - start)
+    error = ((actual - expected).abs().max() / expected.abs().max()).item()
+    report = {"first_s": first, "median_ms": statistics.median(times) * 1e3, "error": error}
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
