@@ -123,8 +123,8 @@ def _counted_from_the_front(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Refusal | None:
-    if dim is not None and dim < 0:
-        return Refusal("torch traces a wrong shape for a negative dim; count it from the front")
+    if dim == -1:
+        return Refusal("torch traces a wrong shape for dim -1; count it from the front")
     return on_cpu(self)
 
 

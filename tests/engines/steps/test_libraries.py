@@ -126,7 +126,7 @@ def test_every_kernel_has_a_signature() -> None:
     assert isinstance(gemm, Signature)
     assert (gemm.module, gemm.struct, gemm.raises) == ("gemm", "Matmul", True)
     assert gemm.parameters == (Parameter("activation", "StaticString", False),)
-    assert gemm.inferred == ("dtype",)
+    assert gemm.inferred == ("dtype", "right_type")
     assert gemm.arguments[0] == Argument("output", "output", "dtype", "3")
     assert gemm.arguments[4] == Argument("routine", "scalar", "DType.int64", "")
     assert gemm.calls[-1] == ""
