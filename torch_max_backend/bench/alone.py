@@ -56,12 +56,11 @@ def _mlp() -> Case:
     return lambda x: model(x), {"x": torch.randn(64, 256)}
 
 
-def _decode(dtype: torch.dtype = torch.float32) -> Case:
-    """One token of the Llama of ``models.py``, with a static cache of 512 that holds 128. Each call
-    goes back to that position: the cache would be full after 384 calls."""
+def decoding(model: nn.Module) -> Case:
+    """One token of a language model with a static cache of 512 that holds 128. Each call goes back
+    to that position: the cache would be full after 384 calls."""
     from transformers import StaticCache
 
-    model = MODELS["llama"].build().to(dtype)
     cache = StaticCache(config=model.config, max_cache_len=512)
     model(input_ids=torch.randint(4, 32000, (1, 128)), past_key_values=cache)
 
@@ -71,6 +70,10 @@ def _decode(dtype: torch.dtype = torch.float32) -> Case:
         return model(input_ids=input_ids, past_key_values=cache).logits
 
     return step, {"input_ids": torch.tensor([[7]])}
+
+
+def _decode(dtype: torch.dtype = torch.float32) -> Case:
+    return decoding(MODELS["llama"].build().to(dtype))
 
 
 def _unet() -> Case:

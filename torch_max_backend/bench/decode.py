@@ -16,10 +16,7 @@ import time
 
 import torch
 
-from torch_max_backend.bench.alone import compiled
-
-# Tokens in the cache, and how many it has room for.
-_KNOWN, _ROOM = 128, 512
+from torch_max_backend.bench.alone import compiled, decoding
 
 
 def llama(dtype: str) -> torch.nn.Module:
@@ -44,21 +41,11 @@ def llama(dtype: str) -> torch.nn.Module:
 
 
 def main(framework: str, dtype: str, seconds: str = "4") -> None:
-    from transformers import StaticCache
-
     torch.manual_seed(0)
     model = llama(dtype)
     with torch.no_grad():
-        cache = StaticCache(config=model.config, max_cache_len=_ROOM)
-        model(input_ids=torch.randint(4, 32000, (1, _KNOWN)), past_key_values=cache)
-
-        def step(input_ids: torch.Tensor) -> torch.Tensor:
-            # Each call goes back to one position: the cache would be full soon.
-            for layer in cache.layers:
-                layer.cumulative_length.fill_(_KNOWN)
-            return model(input_ids=input_ids, past_key_values=cache).logits
-
-        token = torch.tensor([[7]])
+        step, inputs = decoding(model)
+        token = inputs["input_ids"]
         expected = step(token).float()
         call = compiled(step, framework)
         start = time.perf_counter()

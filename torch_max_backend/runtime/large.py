@@ -69,9 +69,7 @@ class _Kept:
     def take(self, size: int) -> torch.UntypedStorage:
         """A storage of so many bytes that nobody else has."""
         with self._lock:
-            self._calls += 1
-            if self._calls % _SWEEP == 0:
-                self._drop_old()
+            self._count()
             alike = self._given.get(size, deque())
             for _ in range(len(alike)):
                 given = alike.pop()
@@ -89,7 +87,7 @@ class _Kept:
         """A storage of at least so many bytes that nobody else has. Graphs that run one after the
         other get the same."""
         with self._lock:
-            self._calls += 1
+            self._count()
             idle = [g for g in self._given.get(_TEMPORARIES, ()) if g.holders() == _NOBODY]
             fitting = [g for g in idle if g.storage.nbytes() >= size]
             if fitting:
@@ -100,6 +98,12 @@ class _Kept:
             for given in idle:
                 self._forget(given)
             return self._new(size, _TEMPORARIES)
+
+    def _count(self) -> None:
+        """Count a call; drop what is old after many."""
+        self._calls += 1
+        if self._calls % _SWEEP == 0:
+            self._drop_old()
 
     def _new(self, size: int, key: int) -> torch.UntypedStorage:
         self._make_room(size)
