@@ -28,24 +28,17 @@ def _on_cpu(self: torch.Tensor, mat2: torch.Tensor) -> Refusal | None:
 def weight_int8pack_mm(self: TensorValue, mat2: TensorValue, scales: TensorValue) -> TensorValue:
     """_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor
 
-    ``self [M, K]``, ``mat2 [N, K]`` of int8, ``scales [N]`` of the dtype of ``self``.
+    ``self [M, K]``, ``mat2 [N, K]`` of int8, ``scales [N]`` of the dtype of ``self``: ``(self @
+    mat2.T) * scales``, added up and scaled in float32, rounded once.
     """
-    return scaled_product(self, mat2, scales)
-
-
-def scaled_product(a: TensorValue, b: TensorValue, scales: TensorValue) -> TensorValue:
-    """``(a @ b.T) * scales``, added up and scaled in float32.
-
-    Args:
-        a: ``[M, K]``, a float.
-        b: ``[N, K]``, int8.
-        scales: ``[N]``, of the dtype of ``a``.
-    """
-    shape = [a.shape[0], b.shape[0]]
-    if is_empty([*a.shape, *b.shape]):
-        return full(0, a.dtype, shape, a.device)
+    shape = [self.shape[0], mat2.shape[0]]
+    if is_empty([*self.shape, *mat2.shape]):
+        return full(0, self.dtype, shape, self.device)
     (found,) = ops.custom(
-        "tmb_scaled_matmul", a.device, [a, b, scales], [TensorType(a.dtype, shape, a.device)]
+        "tmb_scaled_matmul",
+        self.device,
+        [self, mat2, scales],
+        [TensorType(self.dtype, shape, self.device)],
     )
     return found.tensor
 
