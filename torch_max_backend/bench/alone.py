@@ -1,7 +1,8 @@
 """One process, one framework, one case: the first call, and the calls after it.
 
 Run as ``python -m torch_max_backend.bench.alone CASE FRAMEWORK [SECONDS [THREADS]]``; FRAMEWORK is
-``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine). Prints one line of JSON: seconds of
+``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine). CASE is a key of ``CASES``, in 16 bits
+with ``_bf16`` or ``_fp16`` at its end (``bert_bf16``). Prints one line of JSON: seconds of
 wall and CPU time of the first call (children included), median and least milliseconds of a call,
 peak memory in bytes, and the largest difference from eager relative to eager's largest value.
 """
@@ -23,37 +24,44 @@ from torch_max_backend.bench.models import MODELS
 
 Case = tuple[Callable[..., Any], Mapping[str, Any]]
 
+Maker = Callable[[torch.dtype], Case]
 
-def _of(
-    name: str, batch: int, length: int, dtype: torch.dtype = torch.float32
-) -> Callable[[], Case]:
-    def make() -> Case:
+
+def _in(dtype: torch.dtype, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs with their real numbers in ``dtype``."""
+    return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
+
+
+def _of(name: str, batch: int, length: int) -> Maker:
+    def make(dtype: torch.dtype) -> Case:
         case = MODELS[name]
         model = case.build().to(dtype)
-        return lambda **inputs: case.result(model(**inputs)), case.inputs(batch, length)
+        inputs = _in(dtype, case.inputs(batch, length))
+        return lambda **inputs: case.result(model(**inputs)), inputs
 
     return make
 
 
-def _image(name: str, batch: int, library: str = "torchvision") -> Callable[[], Case]:
-    def make() -> Case:
+def _image(name: str, batch: int, library: str = "torchvision") -> Maker:
+    def make(dtype: torch.dtype) -> Case:
         if library == "timm":
             import timm
 
-            model = timm.create_model(name, pretrained=False).eval()
+            model = timm.create_model(name, pretrained=False)
         else:
             import torchvision
 
-            model = getattr(torchvision.models, name)(weights=None).eval()
-        return lambda x: model(x), {"x": torch.randn(batch, 3, 224, 224)}
+            model = getattr(torchvision.models, name)(weights=None)
+        model = model.eval().to(dtype)
+        return lambda x: model(x), {"x": torch.randn(batch, 3, 224, 224).to(dtype)}
 
     return make
 
 
-def _mlp() -> Case:
+def _mlp(dtype: torch.dtype) -> Case:
     layers = [part for _ in range(4) for part in (nn.Linear(256, 256), nn.GELU())]
-    model = nn.Sequential(*layers).eval()
-    return lambda x: model(x), {"x": torch.randn(64, 256)}
+    model = nn.Sequential(*layers).eval().to(dtype)
+    return lambda x: model(x), {"x": torch.randn(64, 256).to(dtype)}
 
 
 def decoding(model: nn.Module) -> Case:
@@ -72,22 +80,22 @@ def decoding(model: nn.Module) -> Case:
     return step, {"input_ids": torch.tensor([[7]])}
 
 
-def _decode(dtype: torch.dtype = torch.float32) -> Case:
+def _decode(dtype: torch.dtype) -> Case:
     return decoding(MODELS["llama"].build().to(dtype))
 
 
-def _unet() -> Case:
+def _unet(dtype: torch.dtype) -> Case:
     from torch_max_backend.bench.trainable import UNet
 
-    model = UNet().eval()
-    return lambda x: model(x), {"x": torch.randn(1, 1, 128, 128)}
+    model = UNet().eval().to(dtype)
+    return lambda x: model(x), {"x": torch.randn(1, 1, 128, 128).to(dtype)}
 
 
-def _add() -> Case:
-    return lambda x, y: x + y, {"x": torch.randn(8, 8), "y": torch.randn(8, 8)}
+def _add(dtype: torch.dtype) -> Case:
+    return lambda x, y: x + y, {name: torch.randn(8, 8).to(dtype) for name in "xy"}
 
 
-CASES: Mapping[str, Callable[[], Case]] = {
+CASES: Mapping[str, Maker] = {
     "add8": _add,
     "mlp_64x256": _mlp,
     "gpt2_16": _of("gpt2", 1, 16),
@@ -102,17 +110,22 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "resnet18": _image("resnet18", 1),
     "resnet18_b8": _image("resnet18", 8),
     "resnet50": _image("resnet50", 1),
+    "resnet50_b4": _image("resnet50", 4),
     "mobilenet_v3_small": _image("mobilenet_v3_small", 1),
     "mobilenet_v3_small_b8": _image("mobilenet_v3_small", 8),
     "efficientnet_b0": _image("efficientnet_b0", 1),
     "convnext_atto": _image("convnext_atto", 1, "timm"),
     "unet": _unet,
-    "bert_bf16": _of("bert", 1, 128, torch.bfloat16),
-    "gpt2_128_bf16": _of("gpt2", 1, 128, torch.bfloat16),
-    "llama_prefill_bf16": _of("llama", 1, 128, torch.bfloat16),
-    "llama_decode_bf16": lambda: _decode(torch.bfloat16),
-    "bert_fp16": _of("bert", 1, 128, torch.float16),
 }
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The dtypes a case's name may end in; without one it runs in float32."""
+
+
+def case(name: str) -> Case:
+    """What a name means: a key of ``CASES``, in 16 bits with ``_bf16`` or ``_fp16`` at its end."""
+    base, _, ending = name.rpartition("_")
+    return CASES[base](DTYPES[ending]) if ending in DTYPES else CASES[name](torch.float32)
 
 
 def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]:
@@ -132,7 +145,7 @@ def main(name: str, framework: str, seconds: str = "3", threads: str = "0") -> N
         torch.set_num_threads(int(threads))
     torch.manual_seed(0)
     with torch.no_grad():
-        function, inputs = CASES[name]()
+        function, inputs = case(name)
         expected = function(**inputs)
         call = compiled(function, framework)
         wall, cpu = time.perf_counter(), cpu_seconds()
