@@ -63,6 +63,9 @@ CASES = {
     "view of a floor division, dynamic": Case(
         lambda x: x.view(x.shape[0] // 2, 2, -1).transpose(0, 1).reshape(2, -1), (X,), True
     ),
+    "expand to an equal size, dynamic": Case(
+        lambda x: x[:, :1].expand(x.shape[0] // 2 + (x.shape[0] + 1) // 2, 3), (X,), True
+    ),
     "repeat by sizes, dynamic": Case(lambda x, y: x.repeat(y.shape[0], 1, 2), (X, I3), True),
     "roll by sizes, dynamic": Case(lambda x: x.roll((1, -8), (0, 1)), (X,), True),
     "pad by sizes, dynamic": Case(

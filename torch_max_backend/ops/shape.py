@@ -21,7 +21,7 @@ from torch_max_backend.ops.common.positions import (
     static,
     window,
 )
-from torch_max_backend.ops.common.promotion import full, to_dtype
+from torch_max_backend.ops.common.promotion import aligned, full, to_dtype
 
 aten = torch.ops.aten
 
@@ -100,7 +100,7 @@ def _permuted(value: TensorValue, order: list[int]) -> TensorValue:
 @map_to(aten.expand.default, native16=True)
 def expand(self: TensorValue, size: list[int | Dim], *, implicit: bool = False) -> TensorValue:
     """expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)"""
-    shape = list(expected().shape)
+    self, shape = aligned(self), list(expected().shape)
     return self if list(self.shape) == shape else ops.broadcast_to(self, shape)
 
 
