@@ -1,0 +1,64 @@
+"""One process, one framework: the text that a Llama generates with a static cache.
+
+Run as ``python -m torch_max_backend.bench.generate FRAMEWORK DTYPE [CALLS]``; FRAMEWORK is
+``eager``, ``inductor`` or ``max`` (this package as it is by default), DTYPE ``float32``,
+``bfloat16`` or ``int8`` (torchao's weight-only quantization of the bfloat16 model). The prompt has
+64 tokens, each call generates 128. Prints one line of JSON: seconds of the imports, of building the
+model and of the first call of ``generate`` (compiles included), the tokens a second of the median
+of CALLS (3) later calls, and whether each of them generated the first one's tokens.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import statistics
+import sys
+import time
+
+PROMPT, NEW_TOKENS = 64, 128
+
+
+def main(framework: str, dtype: str, calls: str = "3") -> None:
+    start = time.perf_counter()
+    import torch
+
+    from torch_max_backend.bench.alone import compiled
+    from torch_max_backend.bench.decode import llama
+
+    for module in ("transformers", *(["torch_max_backend.backend"] if framework == "max" else [])):
+        importlib.import_module(module)
+    imported = time.perf_counter()
+    torch.manual_seed(0)
+    model = llama(dtype)
+    # No token ends the text before its time.
+    model.generation_config.eos_token_id = None
+    model.forward = compiled(model.forward, "auto" if framework == "max" else framework)
+    prompt = torch.randint(4, model.config.vocab_size, (1, PROMPT))
+    built = time.perf_counter()
+
+    seconds: list[float] = []
+    texts: list[list[int]] = []
+    for _ in range(1 + int(calls)):
+        before = time.perf_counter()
+        text = model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            cache_implementation="static",
+        )
+        seconds.append(time.perf_counter() - before)
+        texts.append(text[0].tolist())
+    report = {
+        "imports_s": imported - start,
+        "build_s": built - imported,
+        "first_s": seconds[0],
+        "tokens_per_s": NEW_TOKENS / statistics.median(seconds[1:]),
+        "same_tokens": all(text == texts[0] for text in texts[1:]),
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
