@@ -45,8 +45,8 @@ class IdStreamer(BaseStreamer):
 
 
 def load(path: str | None, text: str, dtype: torch.dtype) -> tuple[Any, Tensor, BaseStreamer]:
-    """A model, a prompt of int64 ids ``[1, length]``, and what prints tokens; without a path, random
-    weights and a letter a token."""
+    """A model, a prompt of int64 ids ``[1, length]``, and what prints tokens; without a path,
+    random weights and a letter a token."""
     if path is None:
         config = LlamaConfig(
             hidden_size=256, intermediate_size=704, num_hidden_layers=4, num_attention_heads=8,

@@ -4,8 +4,11 @@ compiled for them, as ``docs/generation.md`` says."""
 from __future__ import annotations
 
 import copy
+import runpy
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -258,3 +261,38 @@ def test_bfloat16() -> None:
     actual = _generate(compiled, _prompt(1), **_STATIC)
     assert actual.sequences.tolist() == expected.sequences.tolist()
     assert _graphs() == 2
+
+
+def _saved(folder: Path) -> Path:
+    """A small Llama and a tokenizer of a few words, in a folder."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["[UNK]", "Once", "upon", "a", "time", *(f"word{k}" for k in range(5, _WORDS))]
+    tokenizer = Tokenizer(models.WordLevel({w: k for k, w in enumerate(words)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(folder)
+    _model("llama").save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_example(
+    saved: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    example = str(Path(__file__).parents[2] / "examples" / "generate.py")
+    cache = "dynamic" if saved else "static"
+    folder = [str(_saved(tmp_path)), "Once upon a time"] if saved else []
+    monkeypatch.setattr(sys, "argv", [example, *folder, "--new-tokens", "6", "--cache", cache])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(example, run_name="__main__")
+    assert ended.value.code == 0
+    tokens, *lines = capsys.readouterr().out.splitlines()[-3:]
+    assert len(tokens.split()) == 6
+    assert [line.split()[:4] for line in lines] == [
+        ["tokens", "a", "second,", "eager"],
+        ["tokens", "a", "second,", "max"],
+    ]
