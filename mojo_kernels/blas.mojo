@@ -1,10 +1,12 @@
-"""Whom kernels ask for matrix products: `panels.mojo` and `few_rows.mojo`, or a Fortran BLAS
-`?gemm` whose address the graph is given and whose own threads stay out of it."""
+"""Whom kernels ask for matrix products: `panels.mojo` and `few_rows.mojo`, a CPU's instructions for
+bfloat16, or a Fortran BLAS `?gemm` whose address the graph is given and whose own threads stay out
+of it."""
 
 from std.math import erf, exp, tanh
 from std.memory import Pointer
 from std.utils.numerics import min_or_neg_inf, nan
 
+from .bfloat16 import multiply_pairs, takes_pairs
 from .few_rows import few_rows, takes_few_rows
 from .panels import Address, Matrix, product, reads_once
 from .team import parallelism_level
@@ -95,6 +97,9 @@ struct Gemm(TrivialRegisterPassable):
         var right = Matrix(b, row_b, 1)
         if transposed_b:
             right = right.turned()
+        if takes_pairs(m, n, k, left, right, c):
+            multiply_pairs(m, n, k, left, right, c, row_c, added)
+            return
         if k > 0 and takes_few_rows(m, left, right):
             few_rows(m, n, k, left, right, c, row_c, added)
             return

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,7 +34,13 @@ _TAIL = 40
 _OF_MAX = re.compile(rb"\0((?:KGEN_CompilerRT_)?AsyncRT_\w+)(?=\0)")
 
 
-def build(main: Path, out: Path, include: Path, defines: Mapping[str, str]) -> None:
+def build(
+    main: Path,
+    out: Path,
+    include: Path,
+    defines: Mapping[str, str],
+    features: Sequence[str] = (),
+) -> None:
     """Build a shared library.
 
     Args:
@@ -41,6 +48,7 @@ def build(main: Path, out: Path, include: Path, defines: Mapping[str, str]) -> N
         out: The library.
         include: Where packages that it imports are.
         defines: What `-D` defines.
+        features: Features of the CPU to compile for, besides those that the compiler finds.
 
     Raises:
         LibraryError: The Mojo compiler is missing, or refused the source.
@@ -50,7 +58,7 @@ def build(main: Path, out: Path, include: Path, defines: Mapping[str, str]) -> N
     command = [str(mojo) if mojo.is_file() else "mojo", "build", "--emit", "shared-lib"]
     for name, value in defines.items():
         command += ["-D", f"{name}={value}"]
-    command += ["-I", str(include), str(main), "-o", str(out)]
+    command += [*_target(command[0], features), "-I", str(include), str(main), "-o", str(out)]
     with temporary_folder(".linker-", out.parent) as folder:
         _write_linker(folder)
         path = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
@@ -74,6 +82,22 @@ def build(main: Path, out: Path, include: Path, defines: Mapping[str, str]) -> N
             f"{out.name} calls MAX's runtime, which only works inside of a MAX graph: "
             + ", ".join(calls)
         )
+
+
+@cache
+def _target(mojo: str, features: Sequence[str]) -> Sequence[str]:
+    """The options that add features to those that the compiler finds. It takes some CPUs for older
+    ones."""
+    if not features:
+        return []
+    done = subprocess.run(
+        [mojo, "build", "--print-effective-target"],
+        capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    found = re.search(r"--target-features (\S+)", done.stdout)
+    listed = found[1].split(",") if found else []
+    kept = [feature for feature in listed if feature[1:] not in features]
+    return ["--target-features", ",".join([*kept, *(f"+{feature}" for feature in features)])]
 
 
 def _write_linker(folder: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torch_max_backend.cache.fit import processor
 from torch_max_backend.compile.kernels import family_sources, source_digest
+from torch_max_backend.engines.steps import instructions
 from torch_max_backend.engines.steps.openmp import team_mode
 from torch_max_backend.engines.steps.shells import PACKAGE, Instance
 from torch_max_backend.engines.steps.signatures import Signature, kernels, signature
@@ -88,7 +89,8 @@ def text_key(text: str, modules: Iterable[str]) -> str:
 def defines() -> dict[str, str]:
     """What the sources are built with."""
     serial = {} if team_mode() == "gomp" else {"TMB_SERIAL": "1"}
-    return {"TMB_STEPS": "1", **serial}
+    unit = instructions.bfloat16_unit()
+    return {"TMB_STEPS": "1", **serial, **({"TMB_BFLOAT16": unit} if unit else {})}
 
 
 @cache
@@ -98,6 +100,7 @@ def _environment() -> Mapping[str, str]:
         "max": version("max"),
         "processor": processor(),
         "team": team_mode(),
+        "bfloat16": instructions.bfloat16_unit(),
     }
 
 

@@ -16,7 +16,7 @@ from torch_max_backend import forks
 from torch_max_backend.compile.kernels import kernel_sources
 from torch_max_backend.compile.progress import progress
 from torch_max_backend.compile.session import compile_jobs, compile_slot
-from torch_max_backend.engines.steps import library_files
+from torch_max_backend.engines.steps import instructions, library_files
 from torch_max_backend.engines.steps.building import build, runtime_libraries
 from torch_max_backend.engines.steps.families import (
     Family,
@@ -314,7 +314,9 @@ def _build_missing(batch: Sequence[_Need]) -> None:
 def _build_one(needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]]) -> None:
     def make(folder: Path) -> Path:
         out = folder / "library.so"
-        build(_write_sources(needs, symbols, folder), out, folder, defines())
+        build(
+            _write_sources(needs, symbols, folder), out, folder, defines(), instructions.features()
+        )
         return out
 
     parts = [

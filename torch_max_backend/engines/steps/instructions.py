@@ -1,0 +1,67 @@
+"""Instructions for products of bfloat16, which the compiler does not use by itself."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+
+# `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILE_DATA)`: a process has to ask for the tiles' registers.
+_ARCH_PRCTL, _REQUEST, _TILES = 158, 0x1023, 18
+# What the compiler calls the features that each kind needs.
+_FEATURES = {
+    "": (),
+    "tiles": ("amx-tile", "amx-bf16"),
+    "dots": ("avx512f", "avx512bw", "avx512vl", "avx512bf16"),
+}
+
+
+@cache
+def flags() -> frozenset[str]:
+    """The features that the system lists of the CPU, in its words; none where it does not."""
+    return frozenset(_listed("flags").split())
+
+
+@cache
+def bfloat16_unit() -> str:
+    """What multiplies bfloat16: "tiles" (AMX), "dots" (AVX512-BF16), or "" where numbers are
+    widened to float32 for it.
+
+    Intel's dot products are half as fast as its float32 arithmetic, those of AMD's CPUs twice as
+    fast.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return ""
+    if flags() >= {"amx_tile", "amx_bf16"} and _granted():
+        return "tiles"
+    if "avx512_bf16" in flags() and _listed("vendor_id") == "AuthenticAMD":
+        return "dots"
+    return ""
+
+
+def features() -> tuple[str, ...]:
+    """The features, in the compiler's words, that ``bfloat16_unit()`` needs."""
+    return _FEATURES[bfloat16_unit()]
+
+
+def _granted() -> bool:
+    """Whether the system lets this process, and so all its threads, use tiles."""
+    try:
+        return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILES) == 0
+    except (OSError, AttributeError):
+        return False
+
+
+def _listed(name: str) -> str:
+    """What the system says of the first CPU under a name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""
