@@ -21,6 +21,7 @@ from typing import Any
 from steps import HERE, Report, failures, fresh, mean, median, process, write_page
 
 from torch_max_backend.bench.machine import machine
+from torch_max_backend.bench.trainable_large import AUTOCAST_CASES
 from torch_max_backend.bench.training_alone import TRAINING_CASES
 
 FRAMEWORKS = ("inductor", "max", "eager")
@@ -91,8 +92,12 @@ def tables(results: Mapping[str, Any]) -> str:
         cells += [f"{_ratio(of, 'median_ms', to):.2f}" for to in ("eager", "inductor")]
         lines.append(f"| {name} | {found['turns']} | {' | '.join(cells)} |")
     for to in ("eager", "inductor"):
-        ratios = [_ratio(found["warm"], "median_ms", to) for found in cases.values()]
-        lines += ["", f"Geometric mean of max/{to}: {mean(ratios)}."]
+        means = []
+        for kind, autocast in (("float32", False), ("autocast", True)):
+            warm = [f["warm"] for n, f in cases.items() if (n in AUTOCAST_CASES) == autocast]
+            if warm:
+                means.append(f"{mean([_ratio(of, 'median_ms', to) for of in warm])} ({kind})")
+        lines += ["", f"Geometric mean of max/{to}: {', '.join(means)}."]
     lines += ["", "### First step", ""]
     lines += ["CPU seconds of the first step in a new process; peak resident megabytes.", ""]
     lines += ["| case | cold inductor | cold max | ratio | warm inductor | warm max | ratio "]

@@ -188,10 +188,13 @@ struct Dots(Unit):
 
 @always_inline
 def takes_pairs[
-    a_type: DType, b_type: DType, sum: DType, //
+    a_type: DType, b_type: DType, sum: DType, //, rounded: Bool
 ](m: Int, n: Int, k: Int, a: Matrix[a_type], b: Matrix[b_type], c: Address[sum]) -> Bool:
-    """Whether `multiply_pairs` multiplies such operands here."""
-    comptime if UNIT != "" and a_type == DType.bfloat16 and b_type == a_type and sum == DType.float32:
+    """Whether `product_of_pairs` multiplies such operands here: of bfloat16, or of float32 that may
+    be `rounded` to it."""
+    comptime single = rounded and a_type == DType.float32
+    comptime fits = a_type == b_type and sum == DType.float32 and UNIT != ""
+    comptime if fits and (a_type == DType.bfloat16 or single):
         return m >= LEAST and n >= LEAST and k >= DEPTH
     return False
 
@@ -209,30 +212,28 @@ def multiply_pairs[
     row: Int,
     added: Bool,
 ):
-    """`c[m, n] = a[m, k] b[k, n]`, or added to what is there; `row` the distance of rows of `c`."""
-    var left = Matrix(a.at(0, 0).unsafe_bitcast[BFloat16](), a.row, a.column)
-    var right = Matrix(b.at(0, 0).unsafe_bitcast[BFloat16](), b.row, b.column)
-    var to = c.unsafe_bitcast[Float32]()
+    """`product_of_pairs` by what the build has."""
     comptime if UNIT == "tiles":
-        product_by[Tiles[]](m, n, k, left, right, to, row, added)
+        product_of_pairs[Tiles[]](m, n, k, a, b, c.unsafe_bitcast[Float32](), row, added)
     elif UNIT == "dots":
-        product_by[Dots](m, n, k, left, right, to, row, added)
+        product_of_pairs[Dots](m, n, k, a, b, c.unsafe_bitcast[Float32](), row, added)
 
 
 @no_inline
-def product_by[
-    Kind: Unit & Deinitable
+def product_of_pairs[
+    a_type: DType, b_type: DType, //, Kind: Unit & Deinitable
 ](
     m: Int,
     n: Int,
     k: Int,
-    a: Matrix[DType.bfloat16],
-    b: Matrix[DType.bfloat16],
+    a: Matrix[a_type],
+    b: Matrix[b_type],
     c: Single,
     row: Int,
     added: Bool,
 ):
-    """`multiply_pairs` by a certain unit."""
+    """`c[m, n] = a[m, k] b[k, n]`, or added to what is there; `row` the distance of rows of `c`.
+    What is no bfloat16 is rounded to it first."""
     # The longer operand is read where it lies if it can be.
     if b.row == 1 and (n >= m or a.column != 1):
         _by_lines[Kind](n, m, k, b.turned(), a, c, 1, row, added)
@@ -242,13 +243,13 @@ def product_by[
 
 @no_inline
 def _by_lines[
-    Kind: Unit & Deinitable
+    dtype: DType, other_type: DType, //, Kind: Unit & Deinitable
 ](
     count: Int,
     others: Int,
     k: Int,
-    lines: Matrix[DType.bfloat16],
-    other: Matrix[DType.bfloat16],
+    lines: Matrix[dtype],
+    other: Matrix[other_type],
     c: Single,
     row: Int,
     column: Int,
@@ -281,14 +282,16 @@ def _by_lines[
                 )
             for i in range(0, count, BLOCK):
                 var rows = min(BLOCK, count - i)
-                var first = lines.at(i, p)
-                var apart = lines.row
-                if lines.column != 1 or rows % SIDE != 0 or steps != depth:
+                var first = copied
+                var apart = depth
+                comptime whole = dtype == DType.bfloat16
+                if whole and lines.column == 1 and rows % SIDE == 0 and steps == depth:
+                    first = lines.at(i, p).unsafe_bitcast[BFloat16]()
+                    apart = lines.row
+                    if i + 2 * BLOCK <= count and j0 == 0:
+                        _bring(lines.from_(i + BLOCK, p), steps)
+                else:
                     _copy_lines(copied, lines.from_(i, p), rows, steps, depth)
-                    first = copied
-                    apart = depth
-                elif i + 2 * BLOCK <= count and j0 == 0:
-                    _bring(lines.from_(i + BLOCK, p), steps)
                 for j in range(0, columns, BLOCK):
                     var from_ = panels.unsafe_offset(j * depth)
                     var panel = SIDE * depth
@@ -309,16 +312,21 @@ def _by_lines[
 
 
 @always_inline
-def _bring(lines: Matrix[DType.bfloat16], depth: Int):
+def _some[dtype: DType, //](source: Address[dtype]) -> SIMD[DType.bfloat16, SIDE]:
+    return source.unsafe_load[width=SIDE](0).cast[DType.bfloat16]()
+
+
+@always_inline
+def _bring[dtype: DType, //](lines: Matrix[dtype], depth: Int):
     """Asks for a block of lines."""
     for p in range(0, depth, DEPTH):
         for i in range(BLOCK):
             prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](lines.at(i, p))
 
 
-def _pack_pairs(
-    to: Half, lines: Matrix[DType.bfloat16], count: Int, steps: Int, depth: Int
-):
+def _pack_pairs[
+    dtype: DType, //
+](to: Half, lines: Matrix[dtype], count: Int, steps: Int, depth: Int):
     """Copies up to 16 lines to a panel, `[depth / 2, 16, 2]`, with zeros where there are none."""
     var done = 0
     if lines.column == 1:
@@ -329,7 +337,7 @@ def _pack_pairs(
             comptime for i in range(SIDE):
                 if i < count:
                     rows[i] = bitcast[DType.int32, SIDE](
-                        lines.at(i, p).unsafe_load[width=DEPTH](0)
+                        lines.at(i, p).unsafe_load[width=DEPTH](0).cast[DType.bfloat16]()
                     )
             transpose[dtype=DType.int32, width=SIDE](rows)
             comptime for i in range(SIDE):
@@ -337,23 +345,22 @@ def _pack_pairs(
     elif lines.row == 1 and count == SIDE:
         done = steps // 2 * 2
         for p in range(0, done, 2):
-            var first = lines.at(0, p).unsafe_load[width=SIDE](0)
-            var second = lines.at(0, p + 1).unsafe_load[width=SIDE](0)
+            var first = _some(lines.at(0, p))
+            var second = _some(lines.at(0, p + 1))
             to.unsafe_store(p * SIDE, first.interleave(second))
     for p in range(done, depth):
         for i in range(SIDE):
             var place = p // 2 * 2 * SIDE + 2 * i + p % 2
             if i < count and p < steps:
-                to[unsafe_offset=place] = lines.at(i, p)[]
+                to[unsafe_offset=place] = lines.at(i, p)[].cast[DType.bfloat16]()
             else:
                 to[unsafe_offset=place] = 0
 
 
-def _copy_lines(
-    to: Half, lines: Matrix[DType.bfloat16], rows: Int, steps: Int, depth: Int
-):
+def _copy_lines[
+    dtype: DType, //
+](to: Half, lines: Matrix[dtype], rows: Int, steps: Int, depth: Int):
     """Copies up to 32 lines one after the other, `[32, depth]`, with zeros where there are none."""
-    comptime Some = SIMD[DType.bfloat16, SIDE]
     var whole = steps // SIDE * SIDE
     if lines.row == 1 and lines.column != 1:
         for i in range(0, rows, SIDE):
@@ -362,24 +369,22 @@ def _copy_lines(
             for p in range(0, whole, SIDE):
                 var some = Array[SIMD[DType.uint16, SIDE], SIDE](fill=SIMD[DType.uint16, SIDE](0))
                 comptime for s in range(SIDE):
-                    some[s] = bitcast[DType.uint16, SIDE](
-                        lines.at(i, p + s).unsafe_load[width=SIDE](0)
-                    )
+                    some[s] = bitcast[DType.uint16, SIDE](_some(lines.at(i, p + s)))
                 transpose[dtype=DType.uint16, width=SIDE](some)
                 comptime for s in range(SIDE):
                     to.unsafe_store((i + s) * depth + p, bitcast[DType.bfloat16, SIDE](some[s]))
             for s in range(i, min(i + SIDE, rows)):
                 for p in range(whole, steps):
-                    to[unsafe_offset = s * depth + p] = lines.at(s, p)[]
+                    to[unsafe_offset = s * depth + p] = lines.at(s, p)[].cast[DType.bfloat16]()
     else:
         if lines.column != 1:
             whole = 0
         for i in range(rows):
             var line = to.unsafe_offset(i * depth)
             for p in range(0, whole, SIDE):
-                line.unsafe_store(p, lines.at(i, p).unsafe_load[width=SIDE](0))
+                line.unsafe_store(p, _some(lines.at(i, p)))
             for p in range(whole, steps):
-                line[unsafe_offset=p] = lines.at(i, p)[]
+                line[unsafe_offset=p] = lines.at(i, p)[].cast[DType.bfloat16]()
     for i in range(BLOCK):
         var line = to.unsafe_offset(i * depth)
         for p in range(steps if i < rows else 0, depth):

@@ -73,7 +73,7 @@ struct Gemm(TrivialRegisterPassable):
 
     @no_inline
     def multiply[
-        a_type: DType, b_type: DType, sum: DType, //
+        a_type: DType, b_type: DType, sum: DType, //, rounded: Bool = False
     ](
         self,
         m: Int,
@@ -90,14 +90,14 @@ struct Gemm(TrivialRegisterPassable):
         added: Bool = False,
     ):
         """Row-major `c[m, n] = op(a) op(b)`, or `added` to what is there; `row_*`
-        are distances of rows."""
+        are distances of rows. float32 may be `rounded` to bfloat16 where that is faster."""
         var left = Matrix(a, row_a, 1)
         if transposed_a:
             left = left.turned()
         var right = Matrix(b, row_b, 1)
         if transposed_b:
             right = right.turned()
-        if takes_pairs(m, n, k, left, right, c):
+        if takes_pairs[rounded](m, n, k, left, right, c):
             multiply_pairs(m, n, k, left, right, c, row_c, added)
             return
         if k > 0 and takes_few_rows(m, left, right):

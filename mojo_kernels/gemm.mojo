@@ -42,13 +42,19 @@ def _finish[
 struct Matmul:
     """`activation(op(a) op(b) + bias)` of `[batch, rows, columns]` values; a
     batch of 1 serves all. An empty bias is none. `b` may be of a narrower type,
-    whose numbers are widened on their way to the sums.
+    whose numbers are widened on their way to the sums. With the precision `bf16`
+    those of float32 may be rounded to bfloat16.
 
     The three may have any distances of rows and of matrices."""
 
     @staticmethod
     def execute[
-        dtype: DType, right_type: DType, //, activation: StaticString, target: StaticString
+        dtype: DType,
+        right_type: DType,
+        //,
+        activation: StaticString,
+        target: StaticString,
+        precision: StaticString = "ieee",
     ](
         output: OutputTensor[dtype=dtype, rank=3, ...],
         a: InputTensor[dtype=dtype, rank=3, ...],
@@ -129,7 +135,7 @@ struct Matmul:
                 )
                 comptime if sum == dtype:
                     var c = cp.unsafe_offset(item * step_c + row * row_c + column)
-                    gemm.multiply(
+                    gemm.multiply[precision == "bf16"](
                         rows, columns, k, left, row_a, ta, right, row_b, tb, c, row_c
                     )
                     comptime if activation == "none":

@@ -119,6 +119,7 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
     from torch_max_backend.convert.bank import use_bank
     from torch_max_backend.convert.seed import use_seeds
     from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.engines.steps.instructions import product_precision
     from torch_max_backend.graph.complex import real_pairs
     from torch_max_backend.graph.copies import gather_copies
     from torch_max_backend.graph.effects import inline_effects
@@ -146,6 +147,7 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
     use_seeds(trace)
     if found is not None:
         use_bank(trace, found)
+    trace.signature.precision = product_precision()
     return trace
 
 

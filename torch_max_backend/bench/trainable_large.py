@@ -6,6 +6,7 @@ They train as their libraries build them, dropout included.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -70,9 +71,23 @@ def _marked(model: nn.Module, images: Tensor, masks: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(model(images), masks)
 
 
+def _autocast(case: TrainingCase) -> TrainingCase:
+    """The case with what autocast takes in bfloat16; parameters and their updates in float32."""
+
+    def loss(model: nn.Module, *batch: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return case.loss(model, *batch)
+
+    return dataclasses.replace(case, loss=loss)
+
+
 LARGE_CASES = {
     "gpt2_2x64": TrainingCase(_gpt2, _tokens(50257, 64), _next_token, 2, 1e-4),
     "bert_8x64": TrainingCase(_bert, _tokens(30522, 64, 2), _classified, 8, 2e-5),
     "resnet18_4": TrainingCase(_resnet18, _pictures, _picture_class, 4, 1e-3),
     "unet_2x128": TrainingCase(lambda: UNet(32), _scans, _marked, 2, 1e-3),
+}
+
+AUTOCAST_CASES = {
+    f"{name}_bf16": _autocast(LARGE_CASES[name]) for name in ("gpt2_2x64", "bert_8x64")
 }

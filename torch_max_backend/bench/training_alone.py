@@ -19,10 +19,10 @@ import torch
 
 from torch_max_backend.bench.first_call import cpu_seconds, peak_bytes
 from torch_max_backend.bench.trainable import CASES
-from torch_max_backend.bench.trainable_large import LARGE_CASES
+from torch_max_backend.bench.trainable_large import AUTOCAST_CASES, LARGE_CASES
 from torch_max_backend.bench.training import started
 
-TRAINING_CASES = {**CASES, **LARGE_CASES}
+TRAINING_CASES = {**CASES, **LARGE_CASES, **AUTOCAST_CASES}
 # Steps before the timed ones, after the tenth of which programs are compiled in the background; and
 # seconds to wait for that.
 _UNTIMED, _PATIENCE = 15, 120

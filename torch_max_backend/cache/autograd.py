@@ -20,6 +20,7 @@ from torch_max_backend.cache import autograd_key, store
 from torch_max_backend.cache.fit import environment_components, misfits, runtime_digest
 from torch_max_backend.cache.lowerings import is_ours, lowering_digest
 from torch_max_backend.convert.registry import registry
+from torch_max_backend.engines.steps.instructions import product_precision
 from torch_max_backend.errors import CacheError
 from torch_max_backend.graph.signature import Signature
 from torch_max_backend.options import Options
@@ -145,6 +146,7 @@ def tag(options: Options, example_inputs: Sequence[Any]) -> str:
     and which arguments lie in the same memory, which torch's key leaves out."""
     parts = [f"{k}={v}" for k, v in sorted(environment_components().items())]
     parts.append(f"options={options}")
+    parts.append(f"precision={product_precision()}")
     parts.append(f"runtime={runtime_digest()}")
     parts.append(f"shared={_shared(example_inputs)}")
     # Without sources that a function of the arguments tells: see ``CompiledGraph.reusable``. And

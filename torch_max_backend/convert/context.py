@@ -63,6 +63,7 @@ class NodeContext:
         bank: Whether products on CPU are the bank's, not MAX's own.
         addresses: Inputs of the graph that hold the addresses of the bank's routines, by name.
         stream: Of a random node, its draws.
+        precision: Of products of float32: "bf16" if they may be rounded to it, else "ieee".
     """
 
     node: Node
@@ -71,6 +72,7 @@ class NodeContext:
     bank: bool = False
     addresses: Mapping[str, TensorValue] = field(default_factory=dict)
     stream: RandomStream | None = None
+    precision: str = "ieee"
 
 
 _current: ContextVar[NodeContext] = ContextVar("torch_max_backend_node")

@@ -396,8 +396,16 @@ class _Builder:
         )
         taken = {u.args[1] for u in node.users if u.target is operator.getitem}
         used = tuple(i in taken if several else True for i in range(len(specs)))
-        bank = bool(self.trace.signature.bank)
-        return NodeContext(node, specs, used, bank, self.addresses, self._stream(node))
+        signature = self.trace.signature
+        return NodeContext(
+            node,
+            specs,
+            used,
+            bool(signature.bank),
+            self.addresses,
+            self._stream(node),
+            signature.precision,
+        )
 
     def _stream(self, node: Node) -> RandomStream | None:
         if node not in self.streams:

@@ -97,6 +97,7 @@ class Signature:
         checks: ``(run-time expression, message)`` of what has to hold after a run.
         bank: The identity of the provider of its matrix products; empty if it has none on CPU, or
             they are MAX's own.
+        precision: Of its products of float32: "bf16" if they may be rounded to it, else "ieee".
         pairs: Complex arguments, which the graph takes as pairs of real numbers.
         pair_outputs: Outputs that are complex, of which the graph returns such pairs.
     """
@@ -113,5 +114,6 @@ class Signature:
     bank: str = ""
     data_symbols: dict[str, tuple[int, int]] = field(default_factory=dict)
     checks: list[tuple[str, str]] = field(default_factory=list)
+    precision: str = "ieee"
     pairs: list[int] = field(default_factory=list)
     pair_outputs: list[int] = field(default_factory=list)

@@ -8,7 +8,7 @@ import torch
 from max.dtype import DType
 from max.graph import Dim, StaticDim, TensorType, TensorValue, ops
 
-from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.convert.registry import map_to
 from torch_max_backend.graph import (  # noqa: F401  they define operators
     epilogues,
@@ -84,6 +84,9 @@ def _by_bank(
         ops.reshape(value, [batch, *value.shape[-2:]])
         for value in (a if plain_a is None else plain_a, b if plain_b is None else plain_b)
     ]
+    parameters = {"activation": activation}
+    if a.dtype == b.dtype == DType.float32 and current_node().precision != "ieee":
+        parameters["precision"] = current_node().precision
     result = ops.custom(
         "tmb_matmul",
         a.device,
@@ -95,7 +98,7 @@ def _by_bank(
             number(plain_b is not None),
         ],
         [TensorType(a.dtype, [batch, *shape[-2:]], a.device)],
-        {"activation": activation},
+        parameters,
     )[0]
     return ops.reshape(result.tensor, shape)
 

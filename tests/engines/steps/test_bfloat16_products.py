@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import subprocess
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
+import torch_max_backend.ops  # noqa: F401  registers the lowerings
+from torch_max_backend.cache.autograd import tag
 from torch_max_backend.compile.kernels import family_sources
 from torch_max_backend.engines.steps import instructions, libraries
+from torch_max_backend.engines.steps.planned import planned
+from torch_max_backend.engines.steps.text import text_of
+from torch_max_backend.options import Options
+from torch_max_backend.pipeline import prepare
 
 _HEAD = """\
-from kernels.bfloat16 import BLOCK, DEPTH, SIDE, Dots, Half, Registers, Single, Tiles, product_by
+from kernels.bfloat16 import DEPTH, SIDE, Dots, Half, Registers, Single, Tiles, product_of_pairs
 from kernels.panels import Matrix
 from std.memory import Pointer
 
@@ -64,8 +74,8 @@ struct Emulated(Registers):
 """
 _ONE = """\
 @export("test_{name}")
-def test_{name}(a: Half, b: Half, c: Single, n: Sizes) abi("C"):
-    product_by[{unit}](
+def test_{name}(a: {source}, b: {source}, c: Single, n: Sizes) abi("C"):
+    product_of_pairs[{unit}](
         Int(n[unsafe_offset=0]),
         Int(n[unsafe_offset=1]),
         Int(n[unsafe_offset=2]),
@@ -77,32 +87,40 @@ def test_{name}(a: Half, b: Half, c: Single, n: Sizes) abi("C"):
     )
 """
 _UNITS = {"tiles": "Tiles[Emulated]", "dots": "Dots"}
+_SOURCES = {torch.bfloat16: "Half", torch.float32: "Single"}
 
 
-def _function(name: str) -> ctypes._CFuncPtr:
-    text = _HEAD + _ONE.format(name=name, unit=_UNITS[name])
-    found = libraries.exported(f"test_{name}", text, {f"test_{name}": name}, ["bfloat16"])
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(found[f"test_{name}"])
+def _function(unit: str, dtype: torch.dtype) -> Callable[..., None]:
+    names = {d: f"test_{unit}_{source.lower()}" for d, source in _SOURCES.items()}
+    shells = [
+        _ONE.format(name=names[d].removeprefix("test_"), unit=_UNITS[unit], source=source)
+        for d, source in _SOURCES.items()
+    ]
+    text = _HEAD + "\n\n".join(shells)
+    found = libraries.exported(f"test_{unit}", text, {n: n for n in names.values()}, ["bfloat16"])
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(found[names[dtype]])
 
 
-@pytest.mark.parametrize("name", _UNITS)
-def test_products(name: str) -> None:
-    if name == "dots" and "avx512_bf16" not in instructions.flags():
+@pytest.mark.parametrize("dtype", _SOURCES)
+@pytest.mark.parametrize("unit", _UNITS)
+def test_products(unit: str, dtype: torch.dtype) -> None:
+    if unit == "dots" and "avx512_bf16" not in instructions.flags():
         pytest.skip("this CPU has no dot products of bfloat16")
-    function = _function(name)
+    function = _function(unit, dtype)
     torch.manual_seed(0)
     sizes = [(9, 9, 32), (16, 48, 64), (33, 70, 100), (130, 31, 1024 + 40), (300, 65, 33)]
     for m, n, k in sizes:
         for turned_a in (False, True):
             for turned_b in (False, True):
-                a = torch.randn(k, m).bfloat16().T if turned_a else torch.randn(m, k).bfloat16()
-                b = torch.randn(n, k).bfloat16().T if turned_b else torch.randn(k, n).bfloat16()
+                a = torch.randn(k, m).to(dtype).T if turned_a else torch.randn(m, k).to(dtype)
+                b = torch.randn(n, k).to(dtype).T if turned_b else torch.randn(k, n).to(dtype)
                 for added in (False, True):
                     # A frame around the result that nothing may write to.
                     whole = torch.full((m + 2, n + 3), 7.0)
                     part = whole[1:-1, 1:-2]
                     part.copy_(torch.randn(m, n))
-                    expected = a.double() @ b.double() + (part if added else 0)
+                    exact = a.bfloat16().double() @ b.bfloat16().double()
+                    expected = exact + (part if added else 0)
                     strides = (*a.stride(), *b.stride(), whole.stride(0), added)
                     call = torch.tensor([m, n, k, *strides])
                     function(a.data_ptr(), b.data_ptr(), part.data_ptr(), call.data_ptr())
@@ -116,7 +134,7 @@ def test_amx_instructions(tmp_path: Path) -> None:
     package.mkdir()
     for name, text in {"__init__": "\n", **family_sources("bfloat16")}.items():
         (package / f"{name}.mojo").write_text(text)
-    text = _HEAD + _ONE.format(name="amx", unit="Tiles[]")
+    text = _HEAD + _ONE.format(name="amx", unit="Tiles[]", source="Half")
     (tmp_path / "main.mojo").write_text(text)
     mojo = Path(sysconfig.get_path("scripts")) / "mojo"
     out = tmp_path / "main.s"
@@ -132,3 +150,65 @@ def test_amx_instructions(tmp_path: Path) -> None:
     assert words.count("tdpbf16ps") == 9
     assert words.count("tilestored") == 9
     assert words.count("tilerelease") >= 1
+
+
+@pytest.mark.parametrize(
+    ("listed", "vendor", "granted", "unit"),
+    [
+        ("avx512f amx_tile amx_bf16 avx512_bf16", "GenuineIntel", True, "tiles"),
+        ("avx512f amx_tile amx_bf16 avx512_bf16", "GenuineIntel", False, ""),
+        ("avx512f avx512_bf16", "AuthenticAMD", True, "dots"),
+        ("avx512f", "AuthenticAMD", True, ""),
+    ],
+)
+def test_what_a_cpu_has(
+    listed: str, vendor: str, granted: bool, unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"flags": listed, "vendor_id": vendor}
+    monkeypatch.setattr(instructions, "_listed", found.__getitem__)
+    monkeypatch.setattr(instructions, "_granted", lambda: granted)
+    monkeypatch.setattr(instructions, "flags", instructions.flags.__wrapped__)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert instructions.bfloat16_unit.__wrapped__() == unit
+
+
+def test_float32_products_are_rounded_where_torch_allows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, weight = torch.randn(40, 64), torch.randn(64, 48)
+
+    def steps() -> str:
+        traced = make_fx(lambda *given: [torch.mm(*given)])(x, weight)
+        return text_of(planned(prepare(traced)))
+
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        monkeypatch.setattr(instructions, "bfloat16_unit", lambda: "")
+        assert "bf16" not in steps()
+        monkeypatch.setattr(instructions, "bfloat16_unit", lambda: "dots")
+        assert "bf16" in steps()
+        allowed = tag(Options(), [x])
+        torch.set_float32_matmul_precision("highest")
+        assert "bf16" not in steps()
+        assert tag(Options(), [x]) != allowed
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_another_precision_is_another_graph() -> None:
+    seen = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        seen.append(torch.get_float32_matmul_precision())
+        return module.forward
+
+    call = torch.compile(torch.mm, backend=backend)
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "medium", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            call(torch.ones(4, 4), torch.ones(4, 4))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert seen == ["highest", "medium"]

@@ -8,6 +8,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import torch
+
 # `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILE_DATA)`: a process has to ask for the tiles' registers.
 _ARCH_PRCTL, _REQUEST, _TILES = 158, 0x1023, 18
 # What the compiler calls the features that each kind needs.
@@ -39,6 +41,18 @@ def bfloat16_unit() -> str:
     if "avx512_bf16" in flags() and _listed("vendor_id") == "AuthenticAMD":
         return "dots"
     return ""
+
+
+def product_precision() -> str:
+    """Of products of float32, in torch's words: "bf16" if they may be rounded to it and this CPU is
+    faster so, else "ieee". ``torch.backends.mkldnn.matmul.fp32_precision`` allows it, which
+    ``torch.set_float32_matmul_precision("medium")`` sets."""
+    asked = getattr(torch.backends.mkldnn, "matmul", None)
+    if asked is None:  # torch 2.8 and older
+        wanted = torch.get_float32_matmul_precision() == "medium"
+    else:
+        wanted = asked.fp32_precision == "bf16"
+    return "bf16" if wanted and bfloat16_unit() else "ieee"
 
 
 def features() -> tuple[str, ...]:
