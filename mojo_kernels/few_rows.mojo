@@ -5,6 +5,7 @@ from std.math import ceildiv
 from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 
+from .float8 import widened
 from .panels import LINE, WIDE, Address, Matrix, left_size, pack_left, tiles
 from .vectors import below, totals
 
@@ -186,7 +187,7 @@ def _dots[
         comptime for r in range(rows):
             left[r] = a.at(r, q).unsafe_load[width=width](0).cast[sum]()
         comptime for s in range(ACROSS):
-            var v = right[s].unsafe_load[width=width](q).cast[sum]()
+            var v = widened[sum](right[s].unsafe_load[width=width](q))
             comptime for r in range(rows):
                 sums[r * ACROSS + s] = left[r].fma(v, sums[r * ACROSS + s])
         if q % line == 0:
@@ -203,7 +204,7 @@ def _dots[
             left[r] = v.cast[sum]()
         comptime for s in range(ACROSS):
             var line = right[s].unsafe_offset(whole)
-            var v = masked_load[width](line, inside, SIMD[b_type, width](0)).cast[sum]()
+            var v = widened[sum](masked_load[width](line, inside, SIMD[b_type, width](0)))
             comptime for r in range(rows):
                 sums[r * ACROSS + s] = left[r].fma(v, sums[r * ACROSS + s])
     comptime some = min(width, ACROSS)

@@ -10,6 +10,8 @@ from std.memory import Pointer
 from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
 
+from .float8 import widened
+
 comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
 
 # Steps along the inner dimension at a time: two panels fit the first cache.
@@ -102,12 +104,10 @@ def pack[
                 var line = source.at(first, p)
                 comptime for j in range(0, panel // width * width, width):
                     block.unsafe_store[width=width](
-                        p * panel + j, line.unsafe_load[width=width](j).cast[sum]()
+                        p * panel + j, widened[sum](line.unsafe_load[width=width](j))
                     )
                 comptime for j in range(panel // width * width, panel):
-                    block[unsafe_offset = p * panel + j] = line[
-                        unsafe_offset=j
-                    ].cast[sum]()
+                    block[unsafe_offset = p * panel + j] = widened[sum](line[unsafe_offset=j])
             continue
         var done = 0
         comptime if width <= 16:
@@ -120,19 +120,15 @@ def pack[
                 var rows = Array[SIMD[sum, width], width](fill=SIMD[sum, width](0))
                 comptime for j in range(min(width, panel - chunk)):
                     if chunk + j < count:
-                        rows[j] = (
-                            source.at(first + chunk + j, p)
-                            .unsafe_load[width=width](0)
-                            .cast[sum]()
+                        rows[j] = widened[sum](
+                            source.at(first + chunk + j, p).unsafe_load[width=width](0)
                         )
                 transpose(rows)
                 comptime for j in range(width):
                     block.unsafe_store[width=width]((p + j) * panel + chunk, rows[j])
         for p in range(done, depth):
             for j in range(count):
-                block[unsafe_offset = p * panel + j] = source.at(first + j, p)[].cast[
-                    sum
-                ]()
+                block[unsafe_offset = p * panel + j] = widened[sum](source.at(first + j, p)[])
             for j in range(count, panel):
                 block[unsafe_offset = p * panel + j] = 0
 
@@ -212,7 +208,7 @@ def _tile[
         for _ in range(min(stretch, depth - begun)):
             var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
             comptime for j in range(WIDE):
-                right[j] = bp.unsafe_load[width=width](j * width).cast[dtype]()
+                right[j] = widened[dtype](bp.unsafe_load[width=width](j * width))
             comptime for i in range(high):
                 var left = SIMD[dtype, width](ap[unsafe_offset=i])
                 comptime for j in range(WIDE):

@@ -8,6 +8,7 @@ from std.memory import Pointer
 from std.sys import simd_width_of
 
 from .blas import ROWS, Gemm, product_cost, tasks_for
+from .float8 import float8
 from .grids import Grid
 from .operations import to_memory
 from .panels import COLUMNS, DEPTH, TALL, WIDE, Address, Matrix, left_size, pack_left, tiles
@@ -24,17 +25,25 @@ comptime Vector = SIMD[SUM, SOME]
 
 @register("tmb_scaled_matmul")
 struct ScaledMatmul:
-    """`output[i, j] = scales[j] * sum(a[i, p] * b[j, p] over p)` of weights `b[columns, inner]`.
-    Sums are of float32, scaled, and rounded once."""
+    """`output[i, j] = bias[j] + scales[j] * sum(a[i, p] * b[j, p] over p)` of weights `b[columns, inner]`, or
+    `b[inner, columns]` if it is not transposed: of int8, or bytes that stand for the kind of float8.
+    Sums are of float32, scaled, and rounded once. An empty bias is none."""
 
     @staticmethod
     def execute[
-        dtype: DType, //, target: StaticString
+        dtype: DType,
+        right_type: DType,
+        scale_type: DType,
+        //,
+        kind: StaticString,
+        target: StaticString,
     ](
         output: OutputTensor[dtype=dtype, rank=2, ...],
         a: InputTensor[dtype=dtype, rank=2, ...],
-        b: InputTensor[dtype=DType.int8, rank=2, ...],
-        scales: InputTensor[dtype=dtype, rank=1, ...],
+        b: InputTensor[dtype=right_type, rank=2, ...],
+        scales: InputTensor[dtype=scale_type, rank=1, ...],
+        bias: InputTensor[dtype=dtype, rank=1, ...],
+        transposed_b: Int64,
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "weights of few bits are multiplied on CPU"
@@ -45,17 +54,35 @@ struct ScaledMatmul:
             return
         var row_a = a.stride_length[0]()
         var row_b = b.stride_length[0]()
+        var tb = transposed_b != 0
+        comptime stored = right_type if kind == "int8" else float8[kind]()
         var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]().unsafe_bitcast[Scalar[stored]]()
         var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var factors = scales.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var addend = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var biased = bias.dim_size[0]() != 0
         var grid = Grid(1, m, n, k)
         var scratch = List[Scalar[SUM]](unsafe_uninit_length=grid.tasks * ROWS * COLUMNS)
         var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
 
         def work(
             task: Int,
-        ) {var grid, var n, var k, var row_a, var row_b, var ap, var bp, var cp, var factors, var sp}:
+        ) {
+            var grid,
+            var n,
+            var k,
+            var row_a,
+            var row_b,
+            var tb,
+            var ap,
+            var bp,
+            var cp,
+            var factors,
+            var addend,
+            var biased,
+            var sp,
+        }:
             var gemm = Gemm(0, 0)
             var sums = sp.unsafe_offset(task * ROWS * COLUMNS)
             for unit in range(task * grid.chunk, min(grid.units, (task + 1) * grid.chunk)):
@@ -71,9 +98,9 @@ struct ScaledMatmul:
                             ap.unsafe_offset(i * row_a),
                             row_a,
                             False,
-                            bp.unsafe_offset(j * row_b),
+                            bp.unsafe_offset(j * row_b if tb else j),
                             row_b,
-                            True,
+                            tb,
                             sums,
                             columns,
                         )
@@ -82,6 +109,8 @@ struct ScaledMatmul:
                                 cp.unsafe_offset((i + h) * n + j),
                                 sums.unsafe_offset(h * columns),
                                 factors.unsafe_offset(j),
+                                addend.unsafe_offset(j),
+                                biased,
                                 columns,
                             )
 
@@ -144,16 +173,27 @@ struct IntegerMatmul:
 
 @always_inline
 def _scale[
-    dtype: DType, //
-](to: Address[dtype], sums: Address[SUM], scales: Address[dtype], columns: Int):
-    """`to = sums * scales`, of a part of a row."""
+    dtype: DType, scale_type: DType, //
+](
+    to: Address[dtype],
+    sums: Address[SUM],
+    scales: Address[scale_type],
+    bias: Address[dtype],
+    biased: Bool,
+    columns: Int,
+):
+    """`to = sums * scales + bias`, of a part of a row."""
     var j = 0
     while j + SOME <= columns:
         var v = sums.unsafe_load[width=SOME](j) * scales.unsafe_load[width=SOME](j).cast[SUM]()
+        if biased:
+            v += bias.unsafe_load[width=SOME](j).cast[SUM]()
         to.unsafe_store[width=SOME](j, to_memory[dtype](v))
         j += SOME
     while j < columns:
         var v = sums.unsafe_load[width=1](j) * scales.unsafe_load[width=1](j).cast[SUM]()
+        if biased:
+            v += bias.unsafe_load[width=1](j).cast[SUM]()
         to.unsafe_store[width=1](j, to_memory[dtype](v))
         j += 1
 

@@ -24,6 +24,7 @@ from .elementary import (
     pow,
 )
 from .error_function import erf, erfc
+from .float8 import float8, from_float8, to_float8
 from .float_parts import copysign, exponent, mantissa
 from .fused import load
 from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
@@ -211,5 +212,43 @@ struct SignBit:
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[DType.bool, width]:
             return is_negative(load[width](x, at).cast[working[dtype]()]())
+
+        foreach[target=target](body, output, ctx)
+
+
+@register("tmb_from_float8")
+struct FromFloat8:
+    """The numbers of float8 that bytes stand for."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, rank: Int, //, kind: StaticString, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=rank, ...],
+        x: FusedInputTensor[dtype=DType.uint8, rank=rank, ...],
+        ctx: DeviceContext,
+    ) raises:
+        @always_inline
+        def body[width: Int](at: Coord[...]) {var x} -> SIMD[dtype, width]:
+            return from_float8[float8[kind]()](load[width](x, at)).cast[dtype]()
+
+        foreach[target=target](body, output, ctx)
+
+
+@register("tmb_to_float8")
+struct ToFloat8:
+    """The bytes that stand for numbers in float8."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, rank: Int, //, kind: StaticString, saturating: Bool, target: StaticString
+    ](
+        output: OutputTensor[dtype=DType.uint8, rank=rank, ...],
+        x: FusedInputTensor[dtype=dtype, rank=rank, ...],
+        ctx: DeviceContext,
+    ) raises:
+        @always_inline
+        def body[width: Int](at: Coord[...]) {var x} -> SIMD[DType.uint8, width]:
+            return to_float8[float8[kind](), saturating](load[width](x, at).cast[DType.float32]())
 
         foreach[target=target](body, output, ctx)

@@ -124,6 +124,7 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
     from torch_max_backend.graph.copies import gather_copies
     from torch_max_backend.graph.effects import inline_effects
     from torch_max_backend.graph.epilogues import fuse_epilogues
+    from torch_max_backend.graph.float8 import bytes_for_float8
     from torch_max_backend.graph.fold import fold_constants
     from torch_max_backend.graph.inline import inlined
     from torch_max_backend.graph.narrow_weights import take_narrow_weights
@@ -133,6 +134,7 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
     inline_effects(module)
     fold_constants(module)
     real_pairs(module)
+    bytes_for_float8(module)
     gather_copies(module)
     wanted = None if options is None else options.bank
     found = None
@@ -140,8 +142,8 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
         found = provider(wanted if isinstance(wanted, str) else None)
         if found is None:
             raise OptionError(f"Option 'bank': this machine has no {wanted!r}.")
-        fuse_epilogues(module)
         take_narrow_weights(module)
+        fuse_epilogues(module)
     check_supported(module)
     trace = analyse(module, exact)
     use_seeds(trace)

@@ -92,3 +92,72 @@ def test_integers(turned: bool, signed: bool) -> None:
         b = torch.randint(-128, 128, (88, 72) if turned else (72, 88), dtype=torch.int8)
         exact = a.long() @ (b.t() if turned else b).long()
         torch.testing.assert_close(call(a, b), exact.int(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "form"),
+    [
+        (torch.float32, torch.int8, "above"),
+        (torch.bfloat16, torch.int8, "biased"),
+        (torch.bfloat16, torch.float8_e4m3fn, "below"),
+        (torch.float16, torch.float8_e5m2, "above"),
+        (torch.float32, torch.float8_e4m3fn, "biased"),
+    ],
+)
+def test_a_dequantized_weight_is_not_written(
+    dtype: torch.dtype, kind: torch.dtype, form: str
+) -> None:
+    torch.manual_seed(0)
+    rows, inner, columns = 7, 72, 88
+
+    def layer(x, weight, scale, bias):  # type: ignore[no-untyped-def]
+        if form == "below":
+            return torch.mm(x, (weight.t().float() * scale.t()).to(x.dtype))
+        wide = (weight.to(x.dtype) * scale).t()
+        return torch.mm(x, wide) if form == "above" else torch.addmm(bias, x, wide)
+
+    x = torch.randn(rows, inner).to(dtype)
+    weight = (40 * torch.randn(columns, inner)).to(kind)
+    scale = torch.rand(columns, 1)
+    scale = scale if form == "below" else scale.to(dtype)
+    bias = torch.randn(columns).to(dtype)
+    traced = make_fx(lambda *given: [layer(*given)])(x, weight, scale, bias)
+    steps = text_of(planned(prepare(traced)))
+    assert "tmb_scaled_matmul" in steps
+    assert len(steps.splitlines()) <= 3, steps
+    exact = x.double() @ (weight.double() * scale.double()).T
+    exact = exact + bias.double() if form == "biased" else exact
+    _close(_compiled(layer)(x, weight, scale, bias), exact)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [
+        (torch.float32, torch.float8_e4m3fn),
+        (torch.bfloat16, torch.float8_e5m2),
+    ],
+)
+def test_casts_of_float8(dtype: torch.dtype, kind: torch.dtype) -> None:
+    every = torch.arange(256, dtype=torch.uint8).view(kind)
+    wide = _compiled(lambda x: x.to(dtype) + 0)
+    torch.testing.assert_close(wide(every), every.to(dtype), rtol=0, atol=0, equal_nan=True)
+    # Numbers of float8, what lies half between neighbours, and either side of that.
+    numbers = every.to(torch.float32)
+    numbers = numbers[numbers.isfinite()].sort().values
+    middles = (numbers[1:] + numbers[:-1]) / 2
+    away = torch.tensor([480.0, 464.0, 465.0, 61440.0, 61439.0, 1e30, torch.inf, torch.nan, 1e-30])
+    near = [middles, *(middles.nextafter(torch.full((), end)) for end in (-torch.inf, torch.inf))]
+    x = torch.cat([*near, away, -away]).to(dtype)
+    there_and_back = _compiled(lambda x: x.to(kind).to(torch.float32))
+    expected = x.to(kind).to(torch.float32)
+    torch.testing.assert_close(there_and_back(x), expected, rtol=0, atol=0, equal_nan=True)
+    # Moved on the way, as bytes.
+    moved = _compiled(lambda x: x.to(kind)[1::2].to(torch.float32))
+    expected = x.to(kind)[1::2].to(torch.float32)
+    torch.testing.assert_close(moved(x), expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_what_is_not_done_with_float8_is_named() -> None:
+    given = torch.randn(8).to(torch.float8_e4m3fn)
+    with pytest.raises(Exception, match="float8_e4m3fn"):
+        _compiled(lambda x: torch.stack([x, x]))(given)

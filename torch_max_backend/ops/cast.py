@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from max.dtype import DType
-from max.graph import DeviceRef, TensorValue, ops
+from max.graph import DeviceRef, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.convert.registry import map_to
+from torch_max_backend.graph import float8  # noqa: F401  it defines operators
+from torch_max_backend.ops.common.elementary import KERNELS
 from torch_max_backend.ops.common.promotion import aligned, broadcast, to_dtype
 
 aten = torch.ops.aten
@@ -33,6 +37,28 @@ def to_copy(
 def convert_element_type(a: TensorValue, dtype: DType) -> TensorValue:
     """convert_element_type(Tensor a, ScalarType dtype) -> Tensor"""
     return to_dtype(a, dtype)
+
+
+@map_to(torch.ops.torch_max_backend.from_float8.default, kernels=KERNELS, native16=True)
+def from_float8(self: TensorValue, kind: str, dtype: DType) -> TensorValue:
+    """The numbers that bytes stand for (``graph/float8.py``)."""
+    kernel = TensorType(dtype, self.shape, self.device)
+    return ops.custom("tmb_from_float8", self.device, [self], [kernel], {"kind": kind})[0].tensor
+
+
+@map_to(torch.ops.torch_max_backend.to_float8.default, kernels=KERNELS, native16=True)
+def to_float8(self: TensorValue, kind: str) -> TensorValue:
+    """The bytes that stand for numbers (``graph/float8.py``)."""
+    settings = {"kind": kind, "saturating": _saturates()}
+    kernel = TensorType(DType.uint8, self.shape, self.device)
+    return ops.custom("tmb_to_float8", self.device, [self], [kernel], settings)[0].tensor
+
+
+@cache
+def _saturates() -> bool:
+    """Whether what is too large for float8_e4m3fn becomes its largest number in this version of
+    torch, not NaN."""
+    return not torch.full((), 1e6, device="cpu").to(torch.float8_e4m3fn).float().isnan().item()
 
 
 @map_to(prims.device_put.default, native16=True)

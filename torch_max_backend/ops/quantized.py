@@ -7,7 +7,8 @@ from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.ops.common.bank import number, unpermuted
+from torch_max_backend.graph import narrow_weights  # noqa: F401  it defines an operator
+from torch_max_backend.ops.common.bank import nothing, number, unpermuted
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
 
@@ -34,11 +35,40 @@ def weight_int8pack_mm(self: TensorValue, mat2: TensorValue, scales: TensorValue
     shape = [self.shape[0], mat2.shape[0]]
     if is_empty([*self.shape, *mat2.shape]):
         return full(0, self.dtype, shape, self.device)
+    return _scaled(nothing(self.dtype), self, mat2, scales, "int8", True)
+
+
+@map_to(torch.ops.torch_max_backend.scaled_mm.default, native16=True, kernels="quantized")
+def scaled_mm(
+    self: TensorValue | None, mat1: TensorValue, mat2: TensorValue, scales: TensorValue, kind: str
+) -> TensorValue:
+    """``self + mat1 @ (mat2 * scales)`` of weights ``mat2 [K, N]`` of 8 bits and ``scales [N]``
+    (``graph/narrow_weights.py``), rounded once."""
+    shape = [mat1.shape[0], mat2.shape[1]]
+    bias = nothing(mat1.dtype) if self is None else self
+    if is_empty([*mat1.shape, *mat2.shape]):
+        none = full(0, mat1.dtype, shape, mat1.device)
+        return none if self is None else ops.broadcast_to(self, shape)
+    plain = unpermuted(mat2, [1, 0])
+    if plain is None:
+        return _scaled(bias, mat1, mat2, scales, kind, False)
+    return _scaled(bias, mat1, plain, scales, kind, True)
+
+
+def _scaled(
+    bias: TensorValue,
+    a: TensorValue,
+    b: TensorValue,
+    scales: TensorValue,
+    kind: str,
+    transposed_b: bool,
+) -> TensorValue:
     (found,) = ops.custom(
         "tmb_scaled_matmul",
-        self.device,
-        [self, mat2, scales],
-        [TensorType(self.dtype, shape, self.device)],
+        a.device,
+        [a, b, scales, bias, number(transposed_b)],
+        [TensorType(a.dtype, [a.shape[0], b.shape[0 if transposed_b else 1]], a.device)],
+        {"kind": kind},
     )
     return found.tensor
 
