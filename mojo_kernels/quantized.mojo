@@ -5,14 +5,14 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.memory import Pointer
-from std.sys import simd_width_of
+from std.sys import CompilationTarget, llvm_intrinsic, simd_width_of
 
 from .blas import ROWS, Gemm, product_cost, tasks_for
 from .float8 import float8
 from .grids import Grid
 from .operations import to_memory
 from .panels import COLUMNS, DEPTH, TALL, WIDE, Address, Matrix, left_size, pack_left, tiles
-from .team import sync_parallelize
+from .team import STEPS, sync_parallelize
 
 comptime SUM = DType.float32
 # Numbers widened at a time.
@@ -21,6 +21,10 @@ comptime SOME = 16
 comptime FEW = 4
 
 comptime Vector = SIMD[SUM, SOME]
+
+# Whether one instruction looks up numbers of 4 bits: these then come as -8 to 7, else as 0 to 15.
+comptime LOOKED_UP = STEPS and CompilationTarget.has_avx512f()
+comptime LEAST = -8 if LOOKED_UP else 0
 
 
 @register("tmb_scaled_matmul")
@@ -240,11 +244,19 @@ struct Int4Matmul:
             if m > FEW:
                 _many(weights, left, cp, m, first, last)
                 return
+            var wide = List[Scalar[SUM]](unsafe_uninit_length=m * weights.k)
+            for i in range(m):
+                for p in range(weights.k):
+                    wide[i * weights.k + p] = left.at(i, p)[].cast[SUM]()
+            var lines = Matrix(
+                wide.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), weights.k, 1
+            )
             for b in range(first, last):
                 var to = cp.unsafe_offset(b * block)
                 comptime for rows in range(1, FEW + 1):
                     if rows == m:
-                        _few[rows](weights, left, to, b)
+                        _few[rows](weights, lines, to, b)
+            _ = wide^
 
         sync_parallelize(work, tasks)
 
@@ -286,57 +298,71 @@ struct Packed[dtype: DType, block: Int](TrivialRegisterPassable):
 
     @always_inline
     def factors(self, number: Int, p: Int, column: Int) -> Tuple[Vector, Vector]:
-        """Scales of some columns of a block, and what is added to each of their weights."""
+        """Scales of some columns of a block, and what is added to each of their scaled numbers."""
         var at = (p // self.group * self.n + number * Self.block + column) * 2
         var both = self.scales.unsafe_load[width = 2 * SOME](at).cast[SUM]().deinterleave()
-        return both[0], both[1] - 8 * both[0]
+        return both[0], both[1] - Scalar[SUM](8 + LEAST) * both[0]
+
+
+@always_inline
+def _numbers(words: SIMD[DType.int32, SOME]) -> Vector:
+    """The numbers of the last 4 bits of words, from `LEAST` on."""
+    comptime if LOOKED_UP:
+        var table = Vector(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7)
+        return llvm_intrinsic["llvm.x86.avx512.permvar.sf.512", Vector](table, words)
+    else:
+        return (words & 15).cast[SUM]()
 
 
 @always_inline
 def _widened[block: Int, number: Int](line: Pointer[UInt8, UntrackedOrigin[mut=True]]) -> Vector:
     """Some numbers of a whole block, from column `number * SOME` on."""
     comptime half = block // SOME // 2
-    var bytes = line.unsafe_load[width=SOME](number % half * SOME)
+    var words = line.unsafe_load[width=SOME](number % half * SOME).cast[DType.int32]()
     comptime if number >= half:
-        bytes = bytes >> 4
-    return (bytes & 15).cast[DType.int32]().cast[SUM]()
+        words = words >> 4
+    return _numbers(words)
 
 
 @always_inline
 def _widened_pairs(line: Pointer[UInt8, UntrackedOrigin[mut=True]], number: Int) -> Vector:
     """The same of a block that is not whole: neighbours share a byte."""
     var bytes = line.unsafe_load[width = SOME // 2](number * (SOME // 2))
-    return (bytes & 15).interleave(bytes >> 4).cast[DType.int32]().cast[SUM]()
+    return _numbers(bytes.interleave(bytes >> 4).cast[DType.int32]())
 
 
 def _few[
     dtype: DType, block: Int, //, rows: Int
-](weights: Packed[dtype, block], a: Matrix[dtype], c: Address[dtype], number: Int):
+](weights: Packed[dtype, block], a: Matrix[SUM], c: Address[dtype], number: Int):
     """A block of columns of the result, for so few rows that all sums stay in registers."""
     comptime across = block // SOME
     var whole = weights.columns(number) == block
     var wide = weights.columns(number) // SOME
     var sums = Array[Vector, rows * across](fill=Vector(0))
     for p0 in range(0, weights.k, weights.group):
-        var scale = Array[Vector, across](fill=Vector(0))
-        var zero = Array[Vector, across](fill=Vector(0))
-        comptime for s in range(across):
-            if s < wide:
-                scale[s], zero[s] = weights.factors(number, p0, s * SOME)
+        # Of a group: products with its numbers, and what its constant is multiplied by.
+        var products = Array[Vector, rows * across](fill=Vector(0))
+        var totals = Array[Scalar[SUM], rows](fill=0)
         for p in range(p0, min(weights.k, p0 + weights.group)):
             var line = weights.line(number, p)
-            var left = Array[Vector, rows](fill=Vector(0))
+            var left = Array[Scalar[SUM], rows](fill=0)
             comptime for r in range(rows):
-                left[r] = Vector(a.at(r, p)[].cast[SUM]())
+                left[r] = a.at(r, p)[]
+                totals[r] += left[r]
             comptime for s in range(across):
                 var q = Vector(0)
                 if whole:
                     q = _widened[block, s](line)
                 elif s < wide:
                     q = _widened_pairs(line, s)
-                var w = q.fma(scale[s], zero[s])
                 comptime for r in range(rows):
-                    sums[r * across + s] = left[r].fma(w, sums[r * across + s])
+                    products[r * across + s] = Vector(left[r]).fma(q, products[r * across + s])
+        comptime for s in range(across):
+            if s < wide:
+                var scale, zero = weights.factors(number, p0, s * SOME)
+                comptime for r in range(rows):
+                    var sum = products[r * across + s].fma(scale, sums[r * across + s])
+                    sums[r * across + s] = zero.fma(Vector(totals[r]), sum)
     comptime for r in range(rows):
         comptime for s in range(across):
             if s < wide:

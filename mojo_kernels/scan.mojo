@@ -2,9 +2,9 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.math import exp, log1p
 from std.utils.numerics import isfinite, isnan
 
+from .elementary import exp, log1p
 from .lines import each_line
 
 

@@ -8,6 +8,7 @@ import torch
 
 from tests.conformance.closeness import difference
 from tests.conformance.program import Program
+from tests.conformance.samples import weights_of
 
 
 def complaint(program: Program) -> str | None:
@@ -30,12 +31,25 @@ _BESSEL = {
 def truth(program: Program) -> list[torch.Tensor] | None:
     """The program's results with float64 or complex128 arguments; ``None`` if torch cannot."""
     known = _BESSEL.get(program.name.partition("-")[0])
-    if known is not None and not program.tensors[0].requires_grad:
-        return [_bessel(program.tensors[0], *known)]
+    if known is not None:
+        x = program.tensors[0].detach()
+        if not program.tensors[0].requires_grad:
+            return [_bessel(x, *known)]
+        return _bessel_gradients(x, *known)
     try:
         return program.truth()
     except Exception:
         return None
+
+
+def _bessel_gradients(x: torch.Tensor, function: str, order: int) -> list[torch.Tensor]:
+    """What ``gradients_of`` has of a function of these: the sum, in float64 alone, and its
+    gradient."""
+    zero, one = _bessel(x, function, 0), _bessel(x, function, 1)
+    slope = -one if order == 0 else zero - one / x.double()
+    weights = weights_of(x.double())
+    total = (weights * (one if order else zero)).sum()
+    return [total, weights * slope] if x.dtype == torch.float64 else [weights * slope]
 
 
 def _bessel(x: torch.Tensor, function: str, order: int) -> torch.Tensor:

@@ -58,7 +58,7 @@ def programs(
             program = _program(call, samples[i], label, dynamic)
             if gradients:
                 behind_sum = dtype.to_real() == torch.float64
-                program.function, program.wide = _gradients_of(program, behind_sum), None
+                program.function, program.wide = gradients_of(program, behind_sum), None
             yield program
 
 
@@ -69,7 +69,7 @@ def _seeds_of_cpu() -> Any:
     return patch.object(torch.random, "_manual_seed_impl", seed, create=True)
 
 
-def _gradients_of(program: Program, behind_sum: bool) -> Callable[..., Any]:
+def gradients_of(program: Program, behind_sum: bool) -> Callable[..., Any]:
     """The gradients of the sum of a program's results, weighted, where its tensors ask for them;
     behind that sum if asked, so that finite differences can be had of it."""
     forward, asked = program.function, [t.requires_grad for t in program.tensors]
@@ -84,7 +84,7 @@ def _gradients_of(program: Program, behind_sum: bool) -> Callable[..., Any]:
             ]
             if not results:
                 return []
-            sums = [(t * _weights(t)).sum() for t in results]
+            sums = [(t * weights_of(t)).sum() for t in results]
             total = sum(s.real + s.imag if s.is_complex() else s for s in sums)
         wanted = [t for t in leaves if t.requires_grad]
         found = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
@@ -93,7 +93,7 @@ def _gradients_of(program: Program, behind_sum: bool) -> Callable[..., Any]:
     return function
 
 
-def _weights(result: torch.Tensor) -> torch.Tensor:
+def weights_of(result: torch.Tensor) -> torch.Tensor:
     """Different numbers of about 1."""
     steps = torch.arange(result.numel(), device=result.device) % 7
     return ((steps + 2) / 5).reshape(result.shape).to(result.dtype)

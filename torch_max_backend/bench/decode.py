@@ -1,10 +1,10 @@
 """One process, one framework: a token of a Llama with a static cache.
 
 Run as ``python -m torch_max_backend.bench.decode FRAMEWORK DTYPE [SECONDS]``; FRAMEWORK is
-``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine), DTYPE ``float32``, ``bfloat16`` or
-``int8`` (torchao's weight-only quantization of the bfloat16 model). Prints one line of JSON:
-seconds of the first call, median milliseconds of a call, and the largest difference from eager
-relative to eager's largest value.
+``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine), DTYPE ``float32``, ``bfloat16``, or
+``int8``, ``int4`` (in groups of 32) or ``float8`` (torchao's weight-only quantization of the
+bfloat16 model). Prints one line of JSON: seconds of the first call, median milliseconds of a call,
+and the largest difference from eager relative to eager's largest value.
 """
 
 from __future__ import annotations
@@ -33,11 +33,21 @@ def llama(dtype: str) -> torch.nn.Module:
     model = LlamaForCausalLM(config).eval()
     if dtype != "float32":
         model = model.bfloat16()
-    if dtype == "int8":
-        from torchao.quantization import Int8WeightOnlyConfig, quantize_
-
-        quantize_(model, Int8WeightOnlyConfig())
+    if dtype not in ("float32", "bfloat16"):
+        _quantize(model, dtype)
     return model
+
+
+def _quantize(model: torch.nn.Module, dtype: str) -> None:
+    from torchao import quantization
+    from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
+
+    configs = {
+        "int8": lambda: quantization.Int8WeightOnlyConfig(),
+        "int4": lambda: PrototypeInt4WeightOnlyConfig(group_size=32),
+        "float8": lambda: quantization.Float8WeightOnlyConfig(),
+    }
+    quantization.quantize_(model, configs[dtype]())
 
 
 def main(framework: str, dtype: str, seconds: str = "4") -> None:
