@@ -86,7 +86,7 @@ def builds(warm: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (good,) = (warm / "steps").glob("cumsum-*.so")
     found: list[str] = []
 
-    def fake(main: Path, out: Path, include: Path, defines: object) -> None:
+    def fake(main: Path, out: Path, include: Path, defines: object, features: object = ()) -> None:
         found.append(main.read_text())
         shutil.copy(good, out)
 
@@ -125,7 +125,10 @@ def test_every_kernel_has_a_signature() -> None:
     gemm = signature("tmb_matmul")
     assert isinstance(gemm, Signature)
     assert (gemm.module, gemm.struct, gemm.raises) == ("gemm", "Matmul", True)
-    assert gemm.parameters == (Parameter("activation", "StaticString", False),)
+    assert gemm.parameters == (
+        Parameter("activation", "StaticString", False),
+        Parameter("precision", "StaticString", True),
+    )
     assert gemm.inferred == ("dtype", "right_type")
     assert gemm.arguments[0] == Argument("output", "output", "dtype", "3")
     assert gemm.arguments[4] == Argument("routine", "scalar", "DType.int64", "")
@@ -447,7 +450,7 @@ def test_two_processes_build_once(cache: Path, warm: Path, tmp_path: Path) -> No
         "import os, shutil, sys, time\n"
         "from torch_max_backend.engines.steps import libraries\n"
         "from torch_max_backend.engines.steps.shells import Instance\n"
-        "def build(main, out, include, defines):\n"
+        "def build(main, out, include, defines, features=()):\n"
         f"    open({str(log)!r}, 'a').write('x')\n"
         "    time.sleep(1)\n"
         f"    shutil.copy({str(good)!r}, out)\n"
