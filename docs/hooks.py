@@ -20,6 +20,7 @@ PAGES = {
     "benchmarks/steps.md": "benchmarks/steps.md",
     "benchmarks/training.md": "benchmarks/training.md",
     "benchmarks/operators.md": "benchmarks/operators.md",
+    "benchmarks/language-models.md": "benchmarks/language-models.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

@@ -228,6 +228,8 @@ struct FromFloat8:
         x: FusedInputTensor[dtype=DType.uint8, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
+        comptime assert target == "cpu", "float8 tensors of GPUs are not converted"
+
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[dtype, width]:
             return from_float8[float8[kind]()](load[width](x, at)).cast[dtype]()
@@ -247,6 +249,8 @@ struct ToFloat8:
         x: FusedInputTensor[dtype=dtype, rank=rank, ...],
         ctx: DeviceContext,
     ) raises:
+        comptime assert target == "cpu", "float8 tensors of GPUs are not converted"
+
         @always_inline
         def body[width: Int](at: Coord[...]) {var x} -> SIMD[DType.uint8, width]:
             return to_float8[float8[kind](), saturating](load[width](x, at).cast[DType.float32]())
