@@ -21,7 +21,7 @@ comptime COLUMNS = 1024
 # Vectors a tile of the result is wide.
 comptime WIDE = 2
 # Tiles of rows of the left operand at a time.
-comptime TILES = 12
+comptime TILES = 16
 # Rows of the left operand whose panels `left_size` has room for.
 comptime TALL = TILES * _high()
 # Rows of lower tiles, for what is left of the rows.
