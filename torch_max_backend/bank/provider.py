@@ -6,13 +6,13 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_max_backend.errors import ExecutionError
 from torch_max_backend.log import get_logger
+from torch_max_backend.processor import cpu_info
 
 log = get_logger("bank")
 
@@ -90,10 +90,7 @@ def provider(name: str | None = None) -> Provider | None:
 
 
 def _made_by_intel() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
+    return cpu_info().get("vendor_id") == "GenuineIntel"
 
 
 _CTYPES = {"float32": ctypes.c_float, "float64": ctypes.c_double}

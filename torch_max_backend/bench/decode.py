@@ -43,11 +43,11 @@ def _quantize(model: torch.nn.Module, dtype: str) -> None:
     from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
 
     configs = {
-        "int8": lambda: quantization.Int8WeightOnlyConfig(),
-        "int4": lambda: PrototypeInt4WeightOnlyConfig(group_size=32),
-        "float8": lambda: quantization.Float8WeightOnlyConfig(),
+        "int8": quantization.Int8WeightOnlyConfig(),
+        "int4": PrototypeInt4WeightOnlyConfig(group_size=32),
+        "float8": quantization.Float8WeightOnlyConfig(),
     }
-    quantization.quantize_(model, configs[dtype]())
+    quantization.quantize_(model, configs[dtype])
 
 
 def main(framework: str, dtype: str, seconds: str = "4") -> None:

@@ -1,11 +1,11 @@
 """One process, one framework: the text that a Llama generates with a static cache.
 
 Run as ``python -m torch_max_backend.bench.generate FRAMEWORK DTYPE [CALLS]``; FRAMEWORK is
-``eager``, ``inductor`` or ``max`` (this package as it is by default), DTYPE ``float32``,
-``bfloat16`` or ``int8`` (torchao's weight-only quantization of the bfloat16 model). The prompt has
-64 tokens, each call generates 128. Prints one line of JSON: seconds of the imports, of building the
-model and of the first call of ``generate`` (compiles included), the tokens a second of the median
-of CALLS (3) later calls, and whether each of them generated the first one's tokens.
+``eager``, ``inductor`` or ``max`` (this package as it is by default), DTYPE one of those of
+``bench.decode``, whose model it is. The prompt has 64 tokens, each call generates 128. Prints one
+line of JSON: seconds of the imports, of building the model and of the first call of ``generate``
+(compiles included), the tokens a second of the median of CALLS (3) later calls, and whether each of
+them generated the first one's tokens.
 """
 
 from __future__ import annotations

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
+
+from torch_max_backend.processor import cpu_info
 
 
 def machine(*packages: str) -> dict[str, Any]:
     """The processor, its cores, and the versions of these packages."""
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = [x for x in info.read_text().splitlines() if x.startswith("model name")]
-        cpu = models[0].split(":")[1].strip() if models else cpu
+    cpu = cpu_info().get("model name") or platform.processor() or platform.machine()
     return {"cpu": cpu, "cores": os.cpu_count(), "versions": {p: version(p) for p in packages}}

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from torch_max_backend.compile.kernels import kernel_digest
+from torch_max_backend.processor import cpu_info
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The stages whose code decides what an artifact is.
@@ -115,14 +116,8 @@ def _target() -> str:
 
 def processor() -> str:
     """The system and the CPU with its features, as far as native code depends on them."""
-    parts = [platform.system(), platform.machine()]
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("model name", "flags", "Features", "CPU part"):
-                parts.append(value.strip())
-            if not line.strip():
-                break
-    except OSError:
-        parts.append(platform.processor())
-    return "\n".join(parts)
+    named = ("model name", "flags", "Features", "CPU part")
+    parts = [value for name, value in cpu_info().items() if name in named]
+    if not cpu_info():
+        parts = [platform.processor()]
+    return "\n".join([platform.system(), platform.machine(), *parts])

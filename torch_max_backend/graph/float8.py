@@ -5,6 +5,7 @@ Data movement moves bytes. Casts become operators of this package, between bytes
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ _MOVING = frozenset(
     {
         "t", "transpose", "permute", "view", "reshape", "_unsafe_view", "slice", "select",
         "unsqueeze", "squeeze", "expand", "clone", "detach", "alias", "cat", "index_select",
-        "unbind", "split", "split_with_sizes", "getitem", "as_strided",
+        "unbind", "split", "split_with_sizes", "as_strided",
     }
 )  # fmt: skip
 _CASTS = (aten._to_copy.default, torch.ops.prims.convert_element_type.default)
@@ -49,8 +50,6 @@ def bytes_for_float8(module: GraphModule) -> None:
     returns one, or computes with it, stays as it is."""
     found = [node for node in module.graph.nodes if _kind_of(node.meta.get("val"))]
     if not found or not all(map(_movable, found)):
-        return
-    if any(_kind_of(n.meta.get("val")) for n in _results(module)):
         return
     kinds = {node: _kind_of(node.meta["val"]) for node in found}
     for node in [n for n in module.graph.nodes if n.target in _CASTS]:
@@ -79,7 +78,7 @@ def _replace_cast(module: GraphModule, node: Node, given: str, kind: str) -> Nod
             wide = torch.float32 if kind else value.dtype
             target = torch.ops.torch_max_backend.from_float8.default
             source = module.graph.call_function(target, (source, given, wide))
-            source.meta = {**node.meta, "val": _cast(value, wide)}
+            source.meta = {**node.meta, "val": value.to(wide)}
         if kind:
             target = torch.ops.torch_max_backend.to_float8.default
             source = module.graph.call_function(target, (source, kind))
@@ -90,7 +89,7 @@ def _replace_cast(module: GraphModule, node: Node, given: str, kind: str) -> Nod
 
 
 def _movable(node: Node) -> bool:
-    """Whether a node of float8 is made and used by what moves or casts it."""
+    """Whether a node of float8 is made and used by what moves or casts it; a result is not."""
     value = node.meta["val"]
     values = value if isinstance(value, Sequence) else [value]
     if any(v.device.type != "cpu" or v.dtype not in KINDS for v in values):
@@ -100,15 +99,11 @@ def _movable(node: Node) -> bool:
 
 
 def _moves(node: Node) -> bool:
-    if getattr(node.target, "__name__", "") == "getitem":
+    if node.target is operator.getitem:
         return True
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return False
     return node.target._opname in _MOVING
-
-
-def _results(module: GraphModule) -> list[Node]:
-    return list(module.graph.output_node().all_input_nodes)
 
 
 def _kind_of(value: Any) -> str:
@@ -122,7 +117,3 @@ def _as_bytes(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(_as_bytes, value))
     return value.view(torch.uint8)
-
-
-def _cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return value if value.dtype == dtype else value.to(dtype)

@@ -165,7 +165,7 @@ def test_what_a_cpu_has(
     listed: str, vendor: str, granted: bool, unit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"flags": listed, "vendor_id": vendor}
-    monkeypatch.setattr(instructions, "_listed", found.__getitem__)
+    monkeypatch.setattr(instructions, "cpu_info", lambda: found)
     monkeypatch.setattr(instructions, "_granted", lambda: granted)
     monkeypatch.setattr(instructions, "flags", instructions.flags.__wrapped__)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")

@@ -6,9 +6,10 @@ import ctypes
 import platform
 import sys
 from functools import cache
-from pathlib import Path
 
 import torch
+
+from torch_max_backend.processor import cpu_info
 
 # `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILE_DATA)`: a process has to ask for the tiles' registers.
 _ARCH_PRCTL, _REQUEST, _TILES = 158, 0x1023, 18
@@ -23,7 +24,7 @@ _FEATURES = {
 @cache
 def flags() -> frozenset[str]:
     """The features that the system lists of the CPU, in its words; none where it does not."""
-    return frozenset(_listed("flags").split())
+    return frozenset(cpu_info().get("flags", "").split())
 
 
 @cache
@@ -38,7 +39,7 @@ def bfloat16_unit() -> str:
         return ""
     if flags() >= {"amx_tile", "amx_bf16"} and _granted():
         return "tiles"
-    if "avx512_bf16" in flags() and _listed("vendor_id") == "AuthenticAMD":
+    if "avx512_bf16" in flags() and cpu_info().get("vendor_id") == "AuthenticAMD":
         return "dots"
     return ""
 
@@ -47,12 +48,8 @@ def product_precision() -> str:
     """Of products of float32, in torch's words: "bf16" if they may be rounded to it and this CPU is
     faster so, else "ieee". ``torch.backends.mkldnn.matmul.fp32_precision`` allows it, which
     ``torch.set_float32_matmul_precision("medium")`` sets."""
-    asked = getattr(torch.backends.mkldnn, "matmul", None)
-    if asked is None:  # torch 2.8 and older
-        wanted = torch.get_float32_matmul_precision() == "medium"
-    else:
-        wanted = asked.fp32_precision == "bf16"
-    return "bf16" if wanted and bfloat16_unit() else "ieee"
+    allowed = torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    return "bf16" if allowed and bfloat16_unit() else "ieee"
 
 
 def features() -> tuple[str, ...]:
@@ -66,16 +63,3 @@ def _granted() -> bool:
         return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILES) == 0
     except (OSError, AttributeError):
         return False
-
-
-def _listed(name: str) -> str:
-    """What the system says of the first CPU under a name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return ""
