@@ -37,7 +37,7 @@ def main(api: str, architecture: str, out: str, *names: str) -> None:
     driver.set_virtual_device_count(1)
 
     from tests.support.module_cache import artifact_of
-    from torch_max_backend.compile.kernels import BASE, kernel_library_path
+    from torch_max_backend.registry.kernel_sources import BASE, kernel_library_path
 
     graphs = all_graphs()
     wanted = [n for n in graphs if not names or n in names or n.split(".")[0] in names]

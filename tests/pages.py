@@ -70,7 +70,7 @@ class Pages:
             self._execute(name)
 
     def _execute(self, name: str) -> None:
-        from torch_max_backend.compile import background
+        from torch_max_backend.driver import background
 
         file = self._files[name]
         module = sys.modules[file.stem] = ModuleType(file.stem)
@@ -90,7 +90,7 @@ class Pages:
 def _registrations() -> Iterator[None]:
     """Lowerings that are registered in the body are forgotten after it."""
     import torch_max_backend.ops  # noqa: F401  registers the package's own
-    from torch_max_backend.convert.registry import registry
+    from torch_max_backend.registry.lowerings import registry
 
     known = set(registry)
     try:
@@ -110,10 +110,10 @@ class _Collected:
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
         """In the body, torch runs what MAX would."""
-        from torch_max_backend import pipeline
-        from torch_max_backend.fallback import copied
+        from torch_max_backend.driver import direct
+        from torch_max_backend.driver.partitioned import copied
 
-        prepare = pipeline.prepare
+        prepare = direct.prepare
 
         def prepared(module: GraphModule, *others: Any) -> Any:
             plain = copied(module)
@@ -122,8 +122,8 @@ class _Collected:
             return trace
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pipeline, "prepare", prepared)
-            patch.setattr(pipeline.Job, "functions", lambda *jobs: [self._run(j) for j in jobs])
+            patch.setattr(direct, "prepare", prepared)
+            patch.setattr(direct.Job, "functions", lambda *jobs: [self._run(j) for j in jobs])
             yield
 
     def _run(self, job: Any) -> Callable[[list[Any]], Sequence[Any]]:
@@ -137,9 +137,9 @@ class _Collected:
         are."""
         from tests.support.module_cache import artifact_of
         from torch_max_backend.cache import store
-        from torch_max_backend.compile.module import build_module
+        from torch_max_backend.driver.direct import _planned, own_modes
+        from torch_max_backend.engines.max.module import build_module
         from torch_max_backend.errors import MaxBackendError
-        from torch_max_backend.pipeline import _planned, own_modes
 
         jobs = []
         with own_modes():
@@ -160,7 +160,7 @@ class _Torch(Interpreter):
     results' sizes only."""
 
     def run_node(self, n: Node) -> Any:
-        from torch_max_backend.convert.registry import registry
+        from torch_max_backend.registry.lowerings import registry
 
         known = registry.get(n.target) if n.op == "call_function" else None  # type: ignore[call-overload]
         if known is None or not isinstance(known.kernels, Path):

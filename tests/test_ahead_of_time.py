@@ -27,7 +27,7 @@ compiled.aot_compile(((x, w), {})).save_compiled_function(sys.argv[1])
 
 LOAD = """
 import sys, torch
-from torch_max_backend.compile import module
+from torch_max_backend.engines.max import module
 from torch_max_backend.engines.steps import planned
 
 def compiles(*args, **kwargs):
@@ -75,9 +75,9 @@ def test_a_saved_function_needs_no_cache(
 def test_what_is_not_for_this_machine_is_refused(private_cache: Path) -> None:
     from torch_max_backend import CacheError
     from torch_max_backend.cache import store
-    from torch_max_backend.cache.autograd import Carried
-    from torch_max_backend.cache.fit import environment_components
+    from torch_max_backend.cache.compatibility import environment_components
     from torch_max_backend.cache.key import cache_key
+    from torch_max_backend.driver.autograd_cache import Carried
 
     parts = {"graph": "1", **environment_components()}
     key = cache_key(parts)

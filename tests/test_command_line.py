@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.groups import compile_group
 from tests.support.step_libraries import lent
-from torch_max_backend import private_dir
 from torch_max_backend.__main__ import main
 from torch_max_backend.cache import store
+from torch_max_backend.process import private_folders
 
 HELP = """
 import sys
@@ -48,7 +48,7 @@ def run(
     capfd: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[Any, str, str]]:
     """Runs ``cache warm`` with a script of this text; returns status, stdout and stderr."""
-    monkeypatch.setattr(private_dir, "_refused", set())
+    monkeypatch.setattr(private_folders, "_refused", set())
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
 

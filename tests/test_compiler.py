@@ -113,7 +113,7 @@ def test_nan_and_infinity_pass_through(programs: Precompiled) -> None:
 
 PROGRAM = """
 import json, sys, torch
-import torch_max_backend.compile.module as module
+import torch_max_backend.engines.max.module as module
 import torch_max_backend.engines.steps.planned as planning
 real, plan = module.build_module, planning.planned
 built = []
@@ -194,8 +194,8 @@ def test_a_damaged_artifact_gives_a_right_answer(started: Started) -> None:
 def test_options_turn_the_cache_off_and_on(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch_max_backend.driver.direct import caching
     from torch_max_backend.options import Options
-    from torch_max_backend.pipeline import caching
 
     assert caching(Options())
     assert not caching(Options(cache=False))

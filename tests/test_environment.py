@@ -73,7 +73,7 @@ def test_no_fallback_hides_a_wrong_value(
 def test_no_fallback_hides_an_option_that_this_machine_cannot_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torch_max_backend.bank.provider.provider", lambda wanted: None)
+    monkeypatch.setattr("torch_max_backend.gemm_providers.provider.provider", lambda wanted: None)
     torch._dynamo.reset()
     options = {"fallback": "eager", "bank": "mkl", "min_ops": 1}
     compiled = torch.compile(torch.sin, backend=max_backend, options=options)
@@ -119,6 +119,6 @@ def test_compile_jobs(value: str, jobs: int | None, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", value)
     assert environment.compile_jobs() == jobs
     if jobs is not None:
-        from torch_max_backend.compile.session import compile_jobs
+        from torch_max_backend.process.compile_slots import compile_jobs
 
         assert compile_jobs() == jobs

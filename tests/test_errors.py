@@ -25,8 +25,8 @@ from torch_max_backend import (
     map_to,
     max_backend,
 )
-from torch_max_backend.convert.registry import registry
 from torch_max_backend.errors import LibraryError
+from torch_max_backend.registry.lowerings import registry
 
 pytestmark = pytest.mark.xdist_group("compile-0")
 
@@ -111,7 +111,7 @@ def test_kernels_that_cannot_be_built_are_told_or_left_to_max(
         raise CompilationError("MAX was asked")
 
     monkeypatch.setattr(table, "kernels_of", fail)
-    monkeypatch.setattr("torch_max_backend.pipeline._made", compiles)
+    monkeypatch.setattr("torch_max_backend.driver.direct._made", compiles)
     for engine, words in (("steps", "could not build gemm"), ("auto", "MAX was asked")):
         monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
         with pytest.raises(CompilationError, match=words):
@@ -121,7 +121,7 @@ def test_kernels_that_cannot_be_built_are_told_or_left_to_max(
 def test_a_failing_compile_carries_maxs_own_words(
     private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_max_backend.compile import module
+    from torch_max_backend.engines.max import module
 
     def fail(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.test_fallback import unknown
+from tests.driver.test_partitioned import unknown
 from torch_max_backend import Explanation, OptionError, explain, max_backend
 from torch_max_backend.__main__ import main
 from torch_max_backend.cache import store
@@ -116,7 +116,7 @@ def test_why_an_artifact_is_missing(private_cache: Path) -> None:
     assert not part.cached
     assert part.miss == "no artifact of this graph"
     from tests.tracing import traced
-    from torch_max_backend.fallback import Plan
+    from torch_max_backend.driver.partitioned import Plan
     from torch_max_backend.options import Options
 
     (piece,) = Plan(traced(function, x), (), Options()).pieces

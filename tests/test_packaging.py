@@ -22,7 +22,7 @@ _RUN = """
 import runpy, sys
 from pathlib import Path
 import torch_max_backend
-from torch_max_backend.compile.kernels import kernel_sources
+from torch_max_backend.registry.kernel_sources import kernel_sources
 package = Path(torch_max_backend.__file__).parent
 assert package.is_relative_to(sys.prefix), package
 assert kernel_sources() == package / "mojo_kernels", kernel_sources()

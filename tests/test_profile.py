@@ -129,9 +129,9 @@ def _executable(record: profile.Graph | None) -> tuple[Any, Any]:
     """A function for a model that doubles, and the model's own function."""
     from max.driver import Buffer
 
-    from torch_max_backend.graph.interface import Layout
+    from torch_max_backend.driver.direct import executable
     from torch_max_backend.graph.signature import ModelInput, Output, Signature
-    from torch_max_backend.pipeline import executable
+    from torch_max_backend.graph.signature_schema import Layout
 
     def double(buffers: list[Any]) -> list[Any]:
         return [Buffer.from_dlpack(torch.from_dlpack(buffers[0]) * 2)]
@@ -180,7 +180,7 @@ def test_tracing_ends_where_the_first_clock_starts() -> None:
 
 
 def test_nothing_is_in_the_way_when_it_is_off() -> None:
-    from torch_max_backend.runtime.executable import Executable
+    from torch_max_backend.engines.max.executable import Executable
 
     function, double = _executable(None)
     assert type(function) is Executable

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from torch_max_backend.compile import progress as module
-from torch_max_backend.compile.progress import progress
+from torch_max_backend.process import progress as module
+from torch_max_backend.process.progress import progress
 
 
 class Terminal(io.StringIO):

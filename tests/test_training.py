@@ -14,9 +14,9 @@ from torch.fx import GraphModule
 
 from tests.precompiled import Interpreted
 from torch_max_backend import UnsupportedError, max_backend
-from torch_max_backend.cache import memo, store
+from torch_max_backend.cache import loaded_models, store
+from torch_max_backend.driver.direct import CompiledGraph
 from torch_max_backend.graph.signature import Signature
-from torch_max_backend.pipeline import CompiledGraph
 
 pytestmark = pytest.mark.xdist_group("training")
 
@@ -35,16 +35,16 @@ def plans(lent_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.fixture
 def modules(private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many graphs each module had that MAX compiled."""
-    from torch_max_backend import pipeline
+    from torch_max_backend.driver import direct
 
     counts: list[int] = []
-    made = pipeline._made
+    made = direct._made
 
     def counted(jobs: Any) -> Any:
         counts.append(len(jobs))
         return made(jobs)
 
-    monkeypatch.setattr(pipeline, "_made", counted)
+    monkeypatch.setattr(direct, "_made", counted)
     return counts
 
 
@@ -95,7 +95,7 @@ def test_plans_of_forward_and_backward_are_found(plans: list[Any], private_cache
 def _loaded(module: nn.Module, x: Tensor, expected: list[Tensor]) -> Any:
     """The compiled module as another process finds it."""
     torch._dynamo.reset()
-    memo._held.clear()
+    loaded_models._held.clear()
     counters.clear()
     compiled = torch.compile(module, backend=max_backend, fullgraph=True)
     torch.testing.assert_close(_gradients(compiled, module, x), expected)

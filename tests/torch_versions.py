@@ -31,18 +31,18 @@ _TOOLS = ("max", "pytest", "pytest-xdist", "hypothesis", "expecttest", "psutil")
 # operators it has.
 TESTS = (
     "tests/test_import.py",
-    "tests/test_compatibility.py",
-    "tests/test_fallback.py",
+    "tests/compat/test_torch_versions.py",
+    "tests/driver/test_partitioned.py",
     "tests/test_explain.py",
     "tests/test_training.py",
     "tests/test_ahead_of_time.py",
-    "tests/cache/test_autograd_key.py",
-    "tests/convert/test_support.py",
-    "tests/convert/test_type_checks.py",
+    "tests/driver/test_autograd_cache.py",
+    "tests/graph/test_capability.py",
+    "tests/registry/test_type_checks.py",
     "tests/graph",
     "tests/ops/test_higher_order.py",
     "tests/ops/test_resample.py",
-    "tests/package/test_exporting.py",
+    "tests/ahead_of_time/test_exporting.py",
 )
 
 

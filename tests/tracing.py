@@ -33,8 +33,8 @@ def traced_all(
     from torch._dynamo.backends.common import aot_autograd
 
     import torch_max_backend.ops  # noqa: F401
-    from torch_max_backend.graph.decompositions import decomposition_table
-    from torch_max_backend.graph.whole import whole
+    from torch_max_backend.graph.decompositions.table import decomposition_table
+    from torch_max_backend.graph.dispatch_override import whole
 
     graphs: list[GraphModule] = []
 

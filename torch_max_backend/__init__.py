@@ -5,8 +5,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch_max_backend.ahead_of_time.exporting import export
+    from torch_max_backend.ahead_of_time.loading import load
     from torch_max_backend.backend import max_backend
-    from torch_max_backend.convert.registry import Refusal, map_to
     from torch_max_backend.errors import (
         CacheError,
         CompilationError,
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     )
     from torch_max_backend.explanation import Explanation, explain
     from torch_max_backend.mojo_operator import mojo_op
-    from torch_max_backend.package.exporting import export
-    from torch_max_backend.package.loading import load
+    from torch_max_backend.registry.lowerings import Refusal, map_to
 
 __all__ = [
     "CacheError",
@@ -62,11 +62,11 @@ __all__ = [
 # Errors are in `errors`.
 _PLACES = {
     "Explanation": "explanation",
-    "Refusal": "convert.registry",
+    "Refusal": "registry.lowerings",
     "explain": "explanation",
-    "export": "package.exporting",
-    "load": "package.loading",
-    "map_to": "convert.registry",
+    "export": "ahead_of_time.exporting",
+    "load": "ahead_of_time.loading",
+    "map_to": "registry.lowerings",
     "max_backend": "backend",
     "mojo_op": "mojo_operator",
 }

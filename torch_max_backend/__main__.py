@@ -188,15 +188,15 @@ def _add_script(command: argparse.ArgumentParser, *, optional: bool = False) -> 
 
 
 def _operators(parsed: argparse.Namespace) -> int:
-    from torch_max_backend.convert.catalogue import markdown
+    from torch_max_backend.operator_coverage import markdown
 
     sys.stdout.write(markdown())
     return 0
 
 
 def _warm(parsed: argparse.Namespace) -> Any:
+    from torch_max_backend.ahead_of_time.warm import warm_script
     from torch_max_backend.cache.store import usable_folder
-    from torch_max_backend.cache.warm import warm_script
 
     folder = usable_folder()
     if parsed.libraries:
@@ -263,8 +263,8 @@ def _import(parsed: argparse.Namespace) -> int:
 def _list(parsed: argparse.Namespace) -> int:
     import time
 
+    from torch_max_backend.cache.maintenance import entries, libraries
     from torch_max_backend.cache.store import usable_folder
-    from torch_max_backend.cache.upkeep import entries, libraries
 
     found = entries()
     for entry in found:
@@ -289,10 +289,10 @@ def _list(parsed: argparse.Namespace) -> int:
 
 
 def _prune(parsed: argparse.Namespace) -> int:
-    from torch_max_backend.cache import store, upkeep
+    from torch_max_backend.cache import maintenance, store
 
     most = store.MAX_BYTES if parsed.max_mb is None else int(parsed.max_mb * 1e6)
-    removed = upkeep.prune(most, misfits=parsed.misfits)
+    removed = maintenance.prune(most, misfits=parsed.misfits)
     _tell(
         f"{_count(len(removed), 'artifact')} removed, {sum(e.size for e in removed) / 1e6:.1f} MB"
     )
@@ -300,10 +300,10 @@ def _prune(parsed: argparse.Namespace) -> int:
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    from torch_max_backend.cache import upkeep
+    from torch_max_backend.cache import maintenance
 
-    bad = list(upkeep.verify())
-    libraries = list(upkeep.verify_libraries())
+    bad = list(maintenance.verify())
+    libraries = list(maintenance.verify_libraries())
     for entry in (*bad, *libraries):
         _tell(f"{entry.path.name} removed: {entry.problem}")
     _tell(f"{_count(len(bad), 'damaged artifact')}")
@@ -313,7 +313,7 @@ def _verify(parsed: argparse.Namespace) -> int:
 
 
 def _clear(parsed: argparse.Namespace) -> int:
-    from torch_max_backend.cache.upkeep import clear
+    from torch_max_backend.cache.maintenance import clear
 
     count, size = clear()
     _tell(f"{_count(count, 'file')} removed, {size / 1e6:.1f} MB")
@@ -327,7 +327,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
 
 
 def _explain(parsed: argparse.Namespace) -> Any:
-    from torch_max_backend.cache.warm import run_script
+    from torch_max_backend.ahead_of_time.warm import run_script
     from torch_max_backend.explanation import explained
 
     try:

@@ -16,19 +16,21 @@ from torch._guards import TracingContext
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
-from torch_max_backend import dynamo_names, environment, forked, forks, profile
-from torch_max_backend.convert import type_checks  # noqa: F401  imports beartype, for good
-from torch_max_backend.errors import ForkError, MaxBackendError, OptionError, join_dynamo
-from torch_max_backend.fallback import (
+from torch_max_backend import environment, profile
+from torch_max_backend.compat import dynamo_names
+from torch_max_backend.driver.direct import CompiledGraph, caching
+from torch_max_backend.driver.partitioned import (
     compile_graph,
     falls_back,
     left_to_torch,
     or_eager,
     start,
 )
+from torch_max_backend.errors import ForkError, MaxBackendError, OptionError, join_dynamo
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
-from torch_max_backend.pipeline import CompiledGraph, caching
+from torch_max_backend.process import fork_fallback, fork_safety
+from torch_max_backend.registry import type_checks  # noqa: F401  imports beartype, for good
 
 log = get_logger("backend")
 
@@ -74,7 +76,7 @@ class MaxBackend:
                 # For torch's save_compiled_function: one artifact, which the cache hands over.
                 parsed = replace(parsed, cache=True, fallback="error", background=False)
             try:
-                forks.check()
+                fork_safety.check()
                 with _collected_later():
                     compiled = self._compile(module, example_inputs, parsed)
                 return or_eager(compiled, module) if falls_back(parsed) else compiled
@@ -84,7 +86,7 @@ class MaxBackend:
                 if not falls_back(parsed):
                     raise
                 if isinstance(e, ForkError):
-                    return forked.eager(e, module)
+                    return fork_fallback.eager(e, module)
                 return left_to_torch(module, example_inputs, e, parsed)
         except MaxBackendError as e:
             # Where the traceback that torch.compile shows begins.
@@ -144,7 +146,7 @@ def trace(
 
     # All of them now: some are read by threads, or while a model runs, where nobody sees an error.
     environment.check()
-    from torch_max_backend.cache.autograd import autograd_cache
+    from torch_max_backend.driver.autograd_cache import autograd_cache
 
     def partition(*args: Any, **kwargs: Any) -> Any:
         from torch_max_backend.graph.partition import partition
@@ -221,8 +223,8 @@ def _table(tracing: ExitStack) -> dict[Any, Any]:
     # MLIR's context belongs to a thread, and MAX makes types in it while it is imported.
     with ensure_default_mlir_context():
         import torch_max_backend.ops  # noqa: F401  registers the lowerings
-    from torch_max_backend.graph.decompositions import decomposition_table
-    from torch_max_backend.graph.whole import whole
+    from torch_max_backend.graph.decompositions.table import decomposition_table
+    from torch_max_backend.graph.dispatch_override import whole
     from torch_max_backend.ops.grouped import map_transformers
 
     map_transformers()
@@ -242,12 +244,12 @@ class _Compilers:
         self.options = options
 
     def inference(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
-        from torch_max_backend.cache.autograd import MaxOutputCode
+        from torch_max_backend.driver.autograd_cache import MaxOutputCode
 
         return MaxOutputCode(_kept(compile_graph(module, static_arguments(), self.options)))
 
     def forward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
-        from torch_max_backend.cache.autograd import MaxOutputCode
+        from torch_max_backend.driver.autograd_cache import MaxOutputCode
 
         allow_second_backward()
         if self.options.background:
@@ -258,7 +260,7 @@ class _Compilers:
         return self.code
 
     def backward(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
-        from torch_max_backend.cache.autograd import MaxOutputCode, leave_out
+        from torch_max_backend.driver.autograd_cache import MaxOutputCode, leave_out
 
         def alone() -> Callable[[list[Any]], list[Any]]:
             return compile_graph(module, (), self.options).function
@@ -288,7 +290,7 @@ class _Lazy:
         self._boxed_call = True
         self._compile = compile
         self._compiled: Callable[[list[Any]], list[Any]] | None = None
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._compiled is None:
@@ -301,7 +303,7 @@ class _Lazy:
 def _kept(compiled: CompiledGraph) -> CompiledGraph:
     """A graph as it is; AOTAutograd's cache is told if it has no artifact, or more than one, or if
     another artifact may be right next time."""
-    from torch_max_backend.cache.autograd import ahead_of_time, leave_out
+    from torch_max_backend.driver.autograd_cache import ahead_of_time, leave_out
 
     if not compiled.key or not (compiled.reusable or ahead_of_time()):
         leave_out()

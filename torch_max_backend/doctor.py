@@ -110,7 +110,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _bank() -> Iterator[Finding]:
-    from torch_max_backend.bank.provider import provider
+    from torch_max_backend.gemm_providers.provider import provider
 
     found = provider()
     assert found is not None
@@ -118,14 +118,14 @@ def _bank() -> Iterator[Finding]:
 
 
 def _cache() -> Iterator[Finding]:
-    from torch_max_backend.cache import upkeep
+    from torch_max_backend.cache import maintenance
     from torch_max_backend.errors import CacheError
 
     if not environment.cache_enabled():
         yield Finding("cache", NOTE, f"off: {_PREFIX}CACHE says so", "Every process compiles.")
         return
     try:
-        known = upkeep.entries(check=True)
+        known = maintenance.entries(check=True)
     except CacheError as e:
         first, *rest = str(e).splitlines()
         yield Finding("cache", WRONG, first, " ".join(rest))

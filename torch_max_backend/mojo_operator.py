@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.library import CustomOpDef
 
-from torch_max_backend.convert.registry import Refusal, argument_name, map_to
 from torch_max_backend.errors import RegistrationError
-from torch_max_backend.graph.mutating import counterpart, run_by
-from torch_max_backend.temporary import folder_until_exit
+from torch_max_backend.process.temporary_folders import folder_until_exit
+from torch_max_backend.registry.functional_counterparts import counterpart, run_by
+from torch_max_backend.registry.lowerings import Refusal, argument_name, map_to
 
 _SCALARS = ("float", "int", "bool", "SymInt")
 

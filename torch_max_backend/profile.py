@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_max_backend import forks
 from torch_max_backend.log import say
+from torch_max_backend.process import fork_safety
 
 Function = Callable[[list[Any]], list[Any]]
 
@@ -22,7 +22,7 @@ STAGES = ("trace", "analyse", "key", "plan", "kernels", "build", "compile", "loa
 _CALLS = ("calls", "total", "mean", "bind", "run", "rebuild")
 
 _graphs: list[Graph] = []
-_lock = forks.lock()
+_lock = fork_safety.lock()
 
 
 # When torch began to trace the graph that this thread will compile next.
@@ -97,7 +97,7 @@ class Graph:
     run: float = 0.0
     rebuild: float = 0.0
     steps: Callable[[], str] | None = None
-    lock: threading.Lock = field(default_factory=forks.lock, repr=False)
+    lock: threading.Lock = field(default_factory=fork_safety.lock, repr=False)
 
     @property
     def total(self) -> float:
@@ -236,7 +236,7 @@ def _say_table() -> None:
             say(f"torch_max_backend: steps of graph {graph.number}\n{found}")
 
 
-@forks.in_child
+@fork_safety.in_child
 def _in_child() -> None:
     """The table is the parent's."""
     _graphs.clear()

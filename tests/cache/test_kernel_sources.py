@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from torch_max_backend import Refusal, map_to, mojo_op
-from torch_max_backend.convert.registry import Lowering, registry
+from torch_max_backend.registry.lowerings import Lowering, registry
 
 pytestmark = pytest.mark.xdist_group("compile-1")
 
@@ -53,8 +53,9 @@ import torch
 from max.graph import TensorType, ops
 from torch._dynamo.utils import counters
 from torch_max_backend import map_to, max_backend, mojo_op
-from torch_max_backend import pipeline
-from torch_max_backend.compile import kernels, module
+from torch_max_backend.driver import direct
+from torch_max_backend.registry import kernel_sources
+from torch_max_backend.engines.max import module
 
 here, text = Path(sys.argv[1]), sys.argv[2]
 file, package = here / "add.mojo", here / "package"
@@ -63,7 +64,7 @@ def mojo(name, source, kernel="add"):
     return mojo_op(f"sources::{name}(Tensor x) -> Tensor", source, fake=torch.empty_like,
                    kernel=kernel)
 
-def mapped(name, kernels, kernel="add"):
+def mapped(name, kernel_sources, kernel="add"):
     op = torch.library.custom_op(f"sources::{name}", lambda x: x.clone(), mutates_args=(),
                                  schema="(Tensor x) -> Tensor")
     op.register_fake(torch.empty_like)
@@ -91,7 +92,7 @@ def counted(owner, name, what):
     setattr(owner, name, call)
 
 counted(module, "compile_module", "compiled")
-counted(kernels, "_precompile", "precompiled")
+counted(kernel_sources, "_precompile", "precompiled")
 
 def compiled(op):
     return torch.compile(lambda x: op(x), backend=max_backend, fullgraph=True)(x)
@@ -99,7 +100,7 @@ def compiled(op):
 jobs = []
 
 def collect(graph, static, options):
-    jobs.append(pipeline.start(graph, static, options))
+    jobs.append(direct.start(graph, static, options))
     return jobs[-1].graph(lambda arguments: [torch.empty_like(a) for a in arguments])
 
 with (
@@ -190,7 +191,7 @@ def artifact_key() -> str:
 
 
 def autograd_key() -> str:
-    from torch_max_backend.cache.autograd import tag
+    from torch_max_backend.driver.autograd_cache import tag
     from torch_max_backend.options import Options
 
     return tag(Options(), [])
@@ -288,7 +289,7 @@ def test_sources_that_are_gone_disturb_no_other_graph(
 
 
 def _digest(lowering: Lowering) -> str:
-    from torch_max_backend.cache.lowerings import lowering_digest
+    from torch_max_backend.registry.digest import lowering_digest
 
     return lowering_digest(lowering)
 

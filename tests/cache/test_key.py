@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.tracing import traced
 from torch_max_backend import map_to
-from torch_max_backend.convert.registry import registry
+from torch_max_backend.registry.lowerings import registry
 
 pytestmark = pytest.mark.xdist_group("compile-0")
 
@@ -179,8 +179,8 @@ def test_every_part_of_every_node_counts() -> None:
 
 @pytest.mark.parametrize("part", ["torch", "max", "mojo", "kernels", "package", "target"])
 def test_the_environment_is_part_of_the_key(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_max_backend.cache import fit as module
-    from torch_max_backend.compile import kernels
+    from torch_max_backend.cache import compatibility as module
+    from torch_max_backend.registry import kernel_sources
 
     one = traced(lambda x: x + 1, X)
     before = key_of(one)
@@ -193,7 +193,7 @@ def test_the_environment_is_part_of_the_key(part: str, monkeypatch: pytest.Monke
             module, "version", lambda n: "0.0.1" if n == versions[part] else real(n)
         )
     elif part == "kernels":
-        assert module.kernel_digest is kernels.kernel_digest
+        assert module.kernel_digest is kernel_sources.kernel_digest
         monkeypatch.setattr(module, "kernel_digest", lambda: "other kernels")
     elif part == "package":
         monkeypatch.setattr(module, "package_digest", lambda: "other sources")
@@ -210,13 +210,13 @@ def test_the_environment_is_part_of_the_key(part: str, monkeypatch: pytest.Monke
 
 
 def test_digests_follow_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_max_backend.cache import fit as module
-    from torch_max_backend.compile import kernels
+    from torch_max_backend.cache import compatibility as module
+    from torch_max_backend.registry import kernel_sources
 
     package = module.package_digest.__wrapped__
-    kernel = kernels.kernel_digest.__wrapped__
+    kernel = kernel_sources.kernel_digest.__wrapped__
     monkeypatch.setattr(module, "_PACKAGE", tmp_path)
-    monkeypatch.setattr(kernels, "kernel_sources", lambda: tmp_path)
+    monkeypatch.setattr(kernel_sources, "kernel_sources", lambda: tmp_path)
     seen = []
 
     def note() -> None:
@@ -238,7 +238,7 @@ def test_digests_follow_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_target_names_the_machine() -> None:
-    from torch_max_backend.cache.fit import _target
+    from torch_max_backend.cache.compatibility import _target
 
     assert "x86_64" in _target() or "aarch64" in _target() or "arm64" in _target()
     assert len(_target().splitlines()) >= 3
@@ -307,7 +307,7 @@ def test_a_lowering_typed_at_a_prompt_counts(hypot_key: Callable[..., str]) -> N
 
 
 PROGRAM = """
-from torch_max_backend.cache.lowerings import function_digest
+from torch_max_backend.registry.digest import function_digest
 def make(table):
     def f(self, other):
         return self if other in {"a", "b", "c", "d"} else table

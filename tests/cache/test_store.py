@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from torch_max_backend import private_dir
 from torch_max_backend.cache import store
+from torch_max_backend.process import private_folders
 
 KEY = "0123abcd"
 ARTIFACT = bytes(range(256)) * 40
@@ -24,7 +24,7 @@ PARTS = {"torch": "2.15", "graph": "77"}
 
 @pytest.fixture(autouse=True)
 def folder(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(private_dir, "_refused", set())
+    monkeypatch.setattr(private_folders, "_refused", set())
     return private_cache / "artifacts"
 
 
@@ -233,7 +233,7 @@ def test_a_link_or_file_in_place_of_the_directory_is_not_used(
     assert list((tmp_path / "elsewhere").iterdir()) == []
     folder.unlink()
     folder.write_text("")
-    private_dir._refused.clear()
+    private_folders._refused.clear()
     refuse(folder, caplog, "exists")
 
 

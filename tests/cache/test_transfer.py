@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from torch_max_backend import CacheError, private_dir
+from torch_max_backend import CacheError
 from torch_max_backend.cache import store
 from torch_max_backend.cache.archive import Archive, Manifest, Member, archive
+from torch_max_backend.process import private_folders
 
 pytestmark = pytest.mark.xdist_group("compile-0")
 
@@ -41,11 +42,11 @@ properties = settings(
 @pytest.fixture(autouse=True)
 def environment(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The components of this machine; a test may change them."""
-    from torch_max_backend.cache import fit, transfer
+    from torch_max_backend.cache import compatibility, transfer
 
     here = dict(HERE)
-    monkeypatch.setattr(private_dir, "_refused", set())
-    for module in (fit, transfer):
+    monkeypatch.setattr(private_folders, "_refused", set())
+    for module in (compatibility, transfer):
         monkeypatch.setattr(module, "environment_components", lambda: here)
     return here
 
@@ -186,7 +187,7 @@ def test_nothing_for_this_machine(
 
 
 def test_the_bank_of_this_machine_fits(tmp_path: Path) -> None:
-    from torch_max_backend.bank.provider import provider
+    from torch_max_backend.gemm_providers.provider import provider
 
     found = provider()
     if found is None:
@@ -213,7 +214,7 @@ def test_damaged_entries_are_not_exported(
 @pytest.fixture
 def kernels(private_cache: Path, environment: dict[str, str]) -> Path:
     """Where this environment's precompiled kernels are kept, with a stand-in for them."""
-    from torch_max_backend.compile.kernels import kernel_library_name
+    from torch_max_backend.registry.kernel_sources import kernel_library_name
 
     path = private_cache / "kernels" / kernel_library_name()
     path.parent.mkdir(mode=0o700)
@@ -236,7 +237,7 @@ def test_kernels_travel(kernels: Path, tmp_path: Path, monkeypatch: pytest.Monke
 def test_kernels_arrive_where_they_are_looked_for(
     kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_max_backend.compile import kernels as module
+    from torch_max_backend.registry import kernel_sources as module
 
     exported(tmp_path / "a.tar")
     move_to(tmp_path / "other", monkeypatch)

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 import torch
 
-from torch_max_backend import CacheError, CompilationError, RegistrationError, mojo_op, private_dir
-from torch_max_backend.cache import store, upkeep
-from torch_max_backend.compile import kernels, session
+from torch_max_backend import CacheError, CompilationError, RegistrationError, mojo_op
+from torch_max_backend.cache import maintenance, store
+from torch_max_backend.process import compile_slots, private_folders
+from torch_max_backend.registry import kernel_sources
 
 pytestmark = pytest.mark.xdist_group("compile-1")
 
@@ -70,12 +71,12 @@ class Broken:
 
 @pytest.fixture(autouse=True)
 def folder(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(private_dir, "_refused", set())
-    monkeypatch.setattr(private_dir, "_unwritable", set())
-    monkeypatch.setattr(private_dir, "_instead", {})
-    kernels._precompiled.cache_clear()
+    monkeypatch.setattr(private_folders, "_refused", set())
+    monkeypatch.setattr(private_folders, "_unwritable", set())
+    monkeypatch.setattr(private_folders, "_instead", {})
+    kernel_sources._precompiled.cache_clear()
     yield private_cache
-    kernels._precompiled.cache_clear()
+    kernel_sources._precompiled.cache_clear()
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def precompiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         done.append(out)
         out.write_bytes(b"library")
 
-    monkeypatch.setattr(kernels, "_precompile", precompile)
+    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
     return done
 
 
@@ -115,7 +116,7 @@ def test_kernels_are_kept_elsewhere(
     own = tmp_path / "own.mojo"
     own.write_text("")
     Broken(monkeypatch, error, step).folders.append(str(folder))
-    found = [kernels.kernel_library_path(library) for library in (own, "fft", own)]
+    found = [kernel_sources.kernel_library_path(library) for library in (own, "fft", own)]
     for path in found:
         assert path.read_bytes() == b"library"
         assert not path.is_relative_to(folder)
@@ -131,19 +132,19 @@ def test_kernels_return_to_a_folder_that_can_be_used_again(
     folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
 ) -> None:
     (folder / "kernels").mkdir(mode=0o755)
-    assert not kernels.kernel_library_path("fft").is_relative_to(folder)
+    assert not kernel_sources.kernel_library_path("fft").is_relative_to(folder)
     (folder / "kernels").chmod(0o700)
-    assert kernels.kernel_library_path("resample").is_relative_to(folder)
+    assert kernel_sources.kernel_library_path("resample").is_relative_to(folder)
     assert len(warnings()) == 1
 
 
 def test_a_library_that_is_gone_is_compiled_again(
     folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
 ) -> None:
-    found = kernels.kernel_library_path("fft")
-    assert kernels.kernel_library_path("fft") == found
+    found = kernel_sources.kernel_library_path("fft")
+    assert kernel_sources.kernel_library_path("fft") == found
     shutil.rmtree(folder)
-    assert kernels.kernel_library_path("fft").read_bytes() == b"library"
+    assert kernel_sources.kernel_library_path("fft").read_bytes() == b"library"
     assert len(precompiled) == 2
     assert not warnings()
 
@@ -156,7 +157,7 @@ def test_a_compiler_that_cannot_write_is_no_error_of_the_sources(
     warnings: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    working = kernels._precompile
+    working = kernel_sources._precompile
     full = False
 
     def precompile(sources: Path, out: Path) -> None:
@@ -170,9 +171,9 @@ def test_a_compiler_that_cannot_write_is_no_error_of_the_sources(
         if full:
             raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(kernels, "_precompile", precompile)
+    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
     monkeypatch.setattr(os, "fsync", fsync)
-    assert kernels.kernel_library_path("fft").read_bytes() == b"library"
+    assert kernel_sources.kernel_library_path("fft").read_bytes() == b"library"
     assert len(warnings()) == 1
 
 
@@ -182,9 +183,9 @@ def test_an_error_of_the_sources_is_one(
     def precompile(sources: Path, out: Path) -> None:
         raise CompilationError("expected argument name")
 
-    monkeypatch.setattr(kernels, "_precompile", precompile)
+    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
     with pytest.raises(CompilationError, match="expected argument name"):
-        kernels.kernel_library_path("fft")
+        kernel_sources.kernel_library_path("fft")
     assert not warnings()
     assert list((folder / "kernels").iterdir()) == []
 
@@ -195,7 +196,7 @@ def test_where_nothing_can_be_written_the_error_is_ours(
 ) -> None:
     Broken(monkeypatch, error).folders += [str(folder), tempfile.gettempdir()]
     with pytest.raises(CacheError, match="TMPDIR"):
-        kernels.kernel_library_path("fft")
+        kernel_sources.kernel_library_path("fft")
 
 
 # The functions that others write with
@@ -208,39 +209,39 @@ def test_writing_elsewhere(folder: Path, warnings: Callable[[], list[str]]) -> N
         (into / "file").write_text("")
         return into
 
-    found = private_dir.written_in("things", write)
-    assert private_dir.written_in("things", write) == found
-    assert private_dir.folder_to_write("things") == found
-    assert private_dir.folder_to_write("others") == folder / "others"
+    found = private_folders.written_in("things", write)
+    assert private_folders.written_in("things", write) == found
+    assert private_folders.folder_to_write("things") == found
+    assert private_folders.folder_to_write("others") == folder / "others"
     assert len(warnings()) == 1
     shutil.rmtree(found)  # as systems do with what is old
-    assert private_dir.folder_to_write("things").is_dir()
+    assert private_folders.folder_to_write("things").is_dir()
 
 
 def test_without_a_cache_no_folder_of_it_is_made(
     folder: Path, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE", "0")
-    found = private_dir.folder_to_write("things")
+    found = private_folders.folder_to_write("things")
     assert found.is_dir()
     assert list(folder.iterdir()) == []
     monkeypatch.delenv("TORCH_MAX_BACKEND_CACHE")
-    assert private_dir.folder_to_write("things") == folder / "things"
+    assert private_folders.folder_to_write("things") == folder / "things"
     assert not warnings()
 
 
 def test_a_forked_child_uses_no_folder_that_its_parent_removes(folder: Path) -> None:
     (folder / "things").write_text("")
-    found = private_dir.folder_to_write("things")
-    private_dir._in_child()
-    assert private_dir.folder_to_write("things") != found
+    found = private_folders.folder_to_write("things")
+    private_folders._in_child()
+    assert private_folders.folder_to_write("things") != found
 
 
 def test_without_a_home(
     warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, precompiled: list[Path]
 ) -> None:
     from torch_max_backend import environment
-    from torch_max_backend.pipeline import _place
+    from torch_max_backend.driver.direct import _place
 
     def fail() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -250,7 +251,7 @@ def test_without_a_home(
     assert store.get("key") is None
     assert _place("key", True) != _place("key", False)
     assert len(warnings()) == 1
-    assert kernels.kernel_library_path("fft").is_file()
+    assert kernel_sources.kernel_library_path("fft").is_file()
     with pytest.raises(CacheError, match="home"):
         store.usable_folder()
 
@@ -316,7 +317,7 @@ def test_a_folder_that_cannot_be_read_has_no_artifacts(
 def test_an_artifact_that_cannot_be_had_from_max(
     error: int, warnings: Callable[[], list[str]]
 ) -> None:
-    from torch_max_backend.compile.module import serialized
+    from torch_max_backend.engines.max.module import serialized
 
     def export(path: Path) -> None:
         raise OSError(error, os.strerror(error))
@@ -334,7 +335,11 @@ def test_commands_say_what_they_cannot_remove(
 ) -> None:
     store.put("one", b"artifact", PARTS)
     Broken(monkeypatch, error, "unlink").folders.append(str(folder))
-    for command in (lambda: list(upkeep.verify()), lambda: upkeep.prune(0), upkeep.clear):
+    for command in (
+        lambda: list(maintenance.verify()),
+        lambda: maintenance.prune(0),
+        maintenance.clear,
+    ):
         with pytest.raises(CacheError, match="could not be removed"):
             command()
 
@@ -346,7 +351,10 @@ def test_export_and_import_say_what_they_cannot_write(
 ) -> None:
     from torch_max_backend.cache.transfer import export_cache, import_cache
 
-    file, library = tmp_path / "cache.tar", folder / "kernels" / kernels.kernel_library_name()
+    file, library = (
+        tmp_path / "cache.tar",
+        folder / "kernels" / kernel_sources.kernel_library_name(),
+    )
     library.parent.mkdir(mode=0o700)
     library.write_bytes(b"library")
     export_cache(file)
@@ -391,20 +399,20 @@ def test_a_file_system_without_locks_is_not_waited_for(
     def fail(*args: Any) -> None:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(session.fcntl, "flock", fail)
+    monkeypatch.setattr(compile_slots.fcntl, "flock", fail)
     _lock()
 
 
 def _lock() -> None:
     done = []
-    with session.compile_slot(), session.alone_on_machine(["place"]):
+    with compile_slots.compile_slot(), compile_slots.alone_on_machine(["place"]):
         done.append(True)
     assert done
 
 
 @each_error
 def test_a_worker_without_temporary_files(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_max_backend.compile.worker import compile_elsewhere
+    from torch_max_backend.engines.max.worker import compile_elsewhere
 
     Broken(monkeypatch, error).folders.append(tempfile.gettempdir())
     module = SimpleNamespace(mlir_module=SimpleNamespace(bytecode=b""))
@@ -421,7 +429,7 @@ def test_dumps_are_left_out(
     warnings: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torch_max_backend.debug.dump import keep
+    from torch_max_backend.driver.dump import keep
 
     into = tmp_path / "dumps"
     monkeypatch.setenv("TORCH_MAX_BACKEND_DUMP", str(into))

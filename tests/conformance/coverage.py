@@ -56,7 +56,7 @@ ELSEWHERE |= dict.fromkeys(
 )  # fmt: skip
 ELSEWHERE |= dict.fromkeys(
     ("torch_max_backend.fused_addmm.default", "torch_max_backend.fused_convolution.default"),
-    "tests/bank/test_products.py",
+    "tests/gemm_providers/test_products.py",
 )
 ELSEWHERE |= dict.fromkeys(
     (
@@ -140,7 +140,7 @@ _SAMPLES = 6
 def uncovered(entries: Iterable[Entry]) -> set[str]:
     """Names of the lowered overloads whose lowering no traced sample holds, neither for them nor
     for another overload of the same function, and ``ELSEWHERE`` does not explain."""
-    from torch_max_backend.convert.registry import registry
+    from torch_max_backend.registry.lowerings import registry
 
     wanted: dict[Any, set[str]] = {}
     for op, lowering in registry.items():
@@ -170,7 +170,7 @@ def _reached(entry: Entry, dtype: torch.dtype, samples: int) -> set[Any]:
     """The lowerings of the operators in the traces of a row."""
     from tests.conformance.program import trace_program
     from tests.conformance.samples import programs
-    from torch_max_backend.convert.registry import registry
+    from torch_max_backend.registry.lowerings import registry
 
     reached = set()
     for program in programs(entry.name, dtype, limit=samples):

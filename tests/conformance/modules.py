@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from tests.conformance.program import Program, trace_program
 from tests.support.module_cache import models_of
 from torch_max_backend.cache.key import cache_key, components
-from torch_max_backend.compile.module import (
+from torch_max_backend.convert.converter import build_graph
+from torch_max_backend.engines.max.executable import Executable
+from torch_max_backend.engines.max.module import (
     build_module,
     kernel_libraries,
     kernel_library,
     without_calls,
 )
-from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.errors import CompilationError
-from torch_max_backend.runtime.executable import Executable
-from torch_max_backend.runtime.pairs import with_pairs
+from torch_max_backend.runtime.complex_adapter import with_pairs
 
 
 def compile_module_of(programs: Sequence[Program]) -> None:

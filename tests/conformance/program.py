@@ -15,10 +15,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import torch_max_backend.ops  # noqa: F401
-from torch_max_backend.graph.decompositions import decomposition_table
+from torch_max_backend.driver.direct import prepare
+from torch_max_backend.graph.decompositions.table import decomposition_table
+from torch_max_backend.graph.dispatch_override import whole
 from torch_max_backend.graph.signature import Trace
-from torch_max_backend.graph.whole import whole
-from torch_max_backend.pipeline import prepare
 
 
 @dataclass(eq=False)

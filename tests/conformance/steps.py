@@ -13,7 +13,7 @@ from torch_max_backend.engines.steps.planner.plan import KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.errors import CompilationError
-from torch_max_backend.runtime.pairs import with_pairs
+from torch_max_backend.runtime.complex_adapter import with_pairs
 
 
 def plan_program(program: Program) -> Plan | None:

@@ -213,7 +213,7 @@ def _wrong(entry: str, program: Any) -> str | None:
 
 def _drawn(program: Any) -> bool:
     """Whether its results are random numbers, others in each run."""
-    from torch_max_backend.convert.registry import registry
+    from torch_max_backend.registry.lowerings import registry
 
     return any(registry[t].random for t in program.node_targets() if t in registry)
 

@@ -18,7 +18,7 @@ from torch_max_backend import (
     UnsupportedOperatorError,
     map_to,
 )
-from torch_max_backend.convert.registry import registry
+from torch_max_backend.registry.lowerings import registry
 
 pytestmark = pytest.mark.xdist_group("compile-0")
 
@@ -37,9 +37,9 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def build(function: Callable[..., Any], *arguments: Any, dynamic: bool = False) -> str:
     """The text of the MAX graph of a function."""
-    from torch_max_backend.compile.module import kernel_libraries, kernel_library
     from torch_max_backend.convert.converter import build_graph
-    from torch_max_backend.convert.support import check_supported
+    from torch_max_backend.engines.max.module import kernel_libraries, kernel_library
+    from torch_max_backend.graph.capability import check_supported
     from torch_max_backend.graph.signature import analyse
 
     module = traced(function, *arguments, dynamic=dynamic)

@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.support.groups import compile_group
 from torch_max_backend import map_to
-from torch_max_backend.convert.registry import registry
 from torch_max_backend.debug import compare
+from torch_max_backend.registry.lowerings import registry
 
 aten = torch.ops.aten
 

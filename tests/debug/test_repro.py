@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.driver.test_partitioned import unknown
 from tests.support.groups import compile_group
-from tests.test_fallback import unknown
 from torch_max_backend import max_backend
 from torch_max_backend.cache import store
-from torch_max_backend.debug import dump, repro
+from torch_max_backend.debug import repro
+from torch_max_backend.driver import dump
 
 
 class _Net(nn.Module):

@@ -32,9 +32,9 @@ def main(api: str, architecture: str, out: str) -> None:
 
     import torch_max_backend.ops  # noqa: F401
     from tests.support.module_cache import artifact_of
-    from torch_max_backend.compile.module import build_module
-    from torch_max_backend.convert.support import check_supported
-    from torch_max_backend.graph.decompositions import decomposition_table
+    from torch_max_backend.engines.max.module import build_module
+    from torch_max_backend.graph.capability import check_supported
+    from torch_max_backend.graph.decompositions.table import decomposition_table
     from torch_max_backend.graph.signature import analyse
 
     with FakeTensorMode() as mode:

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from tests.tracing import traced
-from torch_max_backend.compatibility import optimization_hint
+from torch_max_backend.compat.torch_versions import optimization_hint
 from torch_max_backend.graph.split import Split, split
 
 aten = torch.ops.aten

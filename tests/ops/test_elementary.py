@@ -224,7 +224,7 @@ def test_shapes_and_views(program: str) -> None:
 
 def test_small_powers_need_no_library() -> None:
     import torch_max_backend.ops  # noqa: F401
-    from torch_max_backend.convert.registry import registry
+    from torch_max_backend.registry.lowerings import registry
 
     power = registry[torch.ops.aten.pow.Tensor_Scalar]
     floats, integers = torch.ones(2), torch.arange(2)

@@ -11,9 +11,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  lowerings
+from torch_max_backend.driver.direct import prepare
+from torch_max_backend.engines.steps.plan_text import text_of
 from torch_max_backend.engines.steps.planned import planned
-from torch_max_backend.engines.steps.text import text_of
-from torch_max_backend.pipeline import prepare
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

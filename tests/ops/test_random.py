@@ -176,8 +176,8 @@ def test_philox_known_answers() -> None:
 
 @pytest.mark.parametrize("seed", [0, -1, 0x299F31D0A4093822])
 def test_words_are_philox_of_seed_and_element(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_max_backend.engines.max import executable
     from torch_max_backend.engines.steps import run
-    from torch_max_backend.runtime import executable
 
     for module in (executable, run):
         monkeypatch.setattr(module, "draw", lambda device: torch.tensor(seed))
@@ -231,7 +231,7 @@ def test_nodes_of_a_graph_are_independent() -> None:
 
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_layers_that_share_their_code_are_independent(kind: str) -> None:
-    from torch_max_backend.compile.module import build_module
+    from torch_max_backend.engines.max.module import build_module
 
     trace = _programs()[f"layers-{kind}"].trace
     assert trace is not None

@@ -12,7 +12,7 @@ import torch
 
 from tests.support.groups import compile_group
 from tests.support.images import IMAGES, ROWS, VOLUMES, random, spoiled
-from torch_max_backend.compatibility import LANCZOS
+from torch_max_backend.compat.torch_versions import LANCZOS
 
 if TYPE_CHECKING:
     from tests.conformance.program import Program

@@ -25,9 +25,9 @@ def executable(
     static: tuple[int, ...] = (),
     **rest: Any,
 ) -> Any:
-    from torch_max_backend.graph.interface import Layout
+    from torch_max_backend.engines.max.executable import Executable
     from torch_max_backend.graph.signature import ModelInput, Output, Signature
-    from torch_max_backend.runtime.executable import Executable
+    from torch_max_backend.graph.signature_schema import Layout
 
     values = {o[1] for o in outputs if o[0] == "value"}
     signature = Signature(
@@ -67,7 +67,7 @@ def fresh(*shape: int) -> Any:
     [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.uint8],
 )
 def test_arguments_and_results_are_the_same_memory(dtype: torch.dtype) -> None:
-    from torch_max_backend.runtime.buffers import to_buffer, to_tensor
+    from torch_max_backend.engines.max.buffers import to_buffer, to_tensor
 
     tensor = torch.zeros(3, 4, dtype=dtype)
     buffer = to_buffer(tensor)
@@ -80,7 +80,7 @@ def test_arguments_and_results_are_the_same_memory(dtype: torch.dtype) -> None:
 
 
 def test_the_memory_of_a_result_outlives_its_buffer() -> None:
-    from torch_max_backend.runtime.buffers import to_buffer, to_tensor
+    from torch_max_backend.engines.max.buffers import to_buffer, to_tensor
 
     result = to_tensor(to_buffer(torch.full((1000,), 3.0)))
     torch.full((1000,), 4.0)
@@ -88,7 +88,7 @@ def test_the_memory_of_a_result_outlives_its_buffer() -> None:
 
 
 def test_tensors_of_all_shapes_become_buffers(tensor_shapes: list[tuple[int, ...]]) -> None:
-    from torch_max_backend.runtime.buffers import plain, to_buffer, to_tensor
+    from torch_max_backend.engines.max.buffers import plain, to_buffer, to_tensor
 
     for shape in tensor_shapes:
         tensor = torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
@@ -97,7 +97,7 @@ def test_tensors_of_all_shapes_become_buffers(tensor_shapes: list[tuple[int, ...
 
 
 def test_what_is_not_plain_is_copied_and_the_rest_is_not() -> None:
-    from torch_max_backend.runtime.buffers import plain
+    from torch_max_backend.engines.max.buffers import plain
 
     tensor = torch.arange(12.0).reshape(3, 4)
     assert plain(tensor) is tensor
@@ -153,7 +153,7 @@ def test_the_buffer_of_a_parameter_is_kept_while_its_memory_stays() -> None:
     ids=["shape", "strides", "dtype", "size", "pointer"],
 )
 def test_a_kept_buffer_is_checked(change: Callable[[Tensor], Tensor]) -> None:
-    from torch_max_backend.runtime.buffers import to_tensor
+    from torch_max_backend.engines.max.buffers import to_tensor
 
     model = Recorder()
     run = executable(model, inputs=[("tensor", 0)], outputs=[], static=(0,))
@@ -165,7 +165,7 @@ def test_a_kept_buffer_is_checked(change: Callable[[Tensor], Tensor]) -> None:
 
 
 def test_a_strided_parameter_is_read_anew_at_each_call() -> None:
-    from torch_max_backend.runtime.buffers import to_tensor
+    from torch_max_backend.engines.max.buffers import to_tensor
 
     model = Recorder()
     run = executable(model, inputs=[("tensor", 0)], outputs=[], static=(0,))
@@ -178,7 +178,7 @@ def test_a_strided_parameter_is_read_anew_at_each_call() -> None:
 
 @pytest.mark.parametrize("static", [(), (0,)])
 def test_a_strided_mutated_argument_is_copied_back(static: tuple[int, ...]) -> None:
-    from torch_max_backend.runtime.buffers import to_tensor
+    from torch_max_backend.engines.max.buffers import to_tensor
 
     def write(buffers: list[Any]) -> list[Any]:
         to_tensor(buffers[0]).add_(1)
@@ -321,7 +321,7 @@ def test_outputs_of_every_kind() -> None:
 
 
 def test_numbers_reach_the_model_as_shapes_and_as_data() -> None:
-    from torch_max_backend.runtime.buffers import to_tensor
+    from torch_max_backend.engines.max.buffers import to_tensor
 
     model = Recorder()
     run = executable(
@@ -355,7 +355,7 @@ def test_numbers_reach_the_model_as_shapes_and_as_data() -> None:
 def test_results_get_the_strides_of_their_layout(
     layout: dict[str, Any], given: tuple[int, ...], shape: tuple[int, ...], strides: Any
 ) -> None:
-    from torch_max_backend.graph.interface import Layout
+    from torch_max_backend.graph.signature_schema import Layout
 
     run = executable(
         lambda buffers: [fresh(*given)],
@@ -385,7 +385,7 @@ def test_a_failing_model_raises_execution_error_with_its_arguments() -> None:
 
 
 def test_pieces_of_memory_overlap_where_they_share_a_byte() -> None:
-    from torch_max_backend.runtime.executable import _Extents
+    from torch_max_backend.engines.max.executable import _Extents
 
     taken = _Extents([(50, 60), (10, 20), (15, 30), (16, 18), (40, 40)])
     assert taken.empty
@@ -399,7 +399,7 @@ def test_pieces_of_memory_overlap_where_they_share_a_byte() -> None:
 
 
 def test_complex_arguments_are_what_they_were_after_a_failure() -> None:
-    from torch_max_backend.runtime.pairs import with_pairs
+    from torch_max_backend.runtime.complex_adapter import with_pairs
 
     def fails(arguments: list[Any]) -> list[Any]:
         assert arguments[0].dtype is torch.float32

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch_max_backend import environment
-from torch_max_backend.cache.fit import environment_components
-from torch_max_backend.compile.loading import load_models, load_serialized
-from torch_max_backend.compile.module import compile_module, serialized
+from torch_max_backend.cache.compatibility import environment_components
+from torch_max_backend.engines.max.loading import load_models, load_serialized
+from torch_max_backend.engines.max.module import compile_module, serialized
 from torch_max_backend.errors import CacheError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torch_max_backend import environment
-from torch_max_backend.engines.steps.library_files import FOLDER
+from torch_max_backend.cache.kernel_libraries import FOLDER
 
 # Of tests that change the cache directory themselves.
 _ORIGINAL = environment.cache_dir() / FOLDER

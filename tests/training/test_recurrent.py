@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.tracing import traced_all
-from torch_max_backend.graph.whole import whole
+from torch_max_backend.graph.dispatch_override import whole
 
 pytestmark = pytest.mark.xdist_group("recurrent layers")
 
@@ -259,7 +259,7 @@ def test_graphs_have_one_operator_a_layer(kind: type[nn.RNNBase], differentiated
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_meaning_in_aten(name: str, reverse: bool) -> None:
-    import torch_max_backend.graph.recurrent  # noqa: F401  defines the operators
+    import torch_max_backend.graph.decompositions.recurrent  # noqa: F401  defines the operators
 
     parts = {"lstm": 4, "gru": 3}[name]
     sizes = [(3, 2, parts * 5), (parts * 5, 5), (2, 5), (2, 5)]

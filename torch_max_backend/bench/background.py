@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from torch_max_backend.bench.models import MODELS
-from torch_max_backend.compile import background
+from torch_max_backend.driver import background
 
 # Times SECONDS; a compile that lasts longer is not waited for.
 _LONGEST = 8

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from torch_max_backend import max_backend
-from torch_max_backend.runtime import timers
+from torch_max_backend.engines.max import timers
 
 
 def _wakeups() -> int:

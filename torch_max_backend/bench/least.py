@@ -49,13 +49,13 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     from torch.utils._pytree import tree_leaves
 
     import torch_max_backend.ops  # noqa: F401
-    from torch_max_backend.compile.loading import load_models
-    from torch_max_backend.compile.module import build_module, compile_module
+    from torch_max_backend.driver.direct import prepare
+    from torch_max_backend.engines.max.executable import Executable
+    from torch_max_backend.engines.max.loading import load_models
+    from torch_max_backend.engines.max.module import build_module, compile_module
     from torch_max_backend.errors import UnsupportedError
-    from torch_max_backend.graph.decompositions import decomposition_table
-    from torch_max_backend.graph.whole import whole
-    from torch_max_backend.pipeline import prepare
-    from torch_max_backend.runtime.executable import Executable
+    from torch_max_backend.graph.decompositions.table import decomposition_table
+    from torch_max_backend.graph.dispatch_override import whole
 
     table, traces = decomposition_table(), {}
     for name, (function, arguments) in functions.items():

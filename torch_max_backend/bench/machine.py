@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import version
 from typing import Any
 
-from torch_max_backend.processor import cpu_info
+from torch_max_backend.process.processor import cpu_info
 
 
 def machine(*packages: str) -> dict[str, Any]:

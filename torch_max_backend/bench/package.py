@@ -46,7 +46,7 @@ if framework == "max":
     import torch_max_backend
     lap("import_package_s")
     from max import driver, engine
-    from torch_max_backend.compile.session import session
+    from torch_max_backend.engines.max.session import session
     session()
     lap("import_max_s")
 else:

@@ -12,14 +12,14 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from torch_max_backend.cache.fit import cache_key as cache_key
-from torch_max_backend.cache.fit import digest, environment_components
-from torch_max_backend.cache.lowerings import lowering_digest, sources_vary
-from torch_max_backend.convert.registry import registry
-from torch_max_backend.convert.support import fake_arguments
+from torch_max_backend.cache.compatibility import cache_key as cache_key
+from torch_max_backend.cache.compatibility import digest, environment_components
+from torch_max_backend.graph.capability import fake_arguments
 from torch_max_backend.graph.nested import every_node
+from torch_max_backend.graph.serialize import text_of
 from torch_max_backend.graph.signature import Trace
-from torch_max_backend.graph.text import text_of
+from torch_max_backend.registry.digest import lowering_digest, sources_vary
+from torch_max_backend.registry.lowerings import registry
 
 
 def components(trace: Trace) -> dict[str, str]:

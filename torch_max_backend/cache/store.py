@@ -21,7 +21,7 @@ from typing import NamedTuple
 from torch_max_backend import environment
 from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
-from torch_max_backend.private_dir import made_private, place, private_dir, warn_once
+from torch_max_backend.process.private_folders import made_private, place, private_dir, warn_once
 
 FORMAT = 2
 SUFFIX = ".max"

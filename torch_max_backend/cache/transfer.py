@@ -22,12 +22,12 @@ from torch_max_backend.cache.archive import (
     archive,
     damaged,
 )
-from torch_max_backend.cache.fit import environment_components, misfits
+from torch_max_backend.cache.compatibility import environment_components, misfits
 from torch_max_backend.cache.key import cache_key
-from torch_max_backend.compile.kernels import kernel_library_names
 from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
-from torch_max_backend.private_dir import private_dir
+from torch_max_backend.process.private_folders import private_dir
+from torch_max_backend.registry.kernel_sources import kernel_library_names
 
 log = get_logger("cache")
 

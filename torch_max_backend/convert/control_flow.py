@@ -8,33 +8,11 @@ from typing import Any
 import torch
 from max.graph import DeviceRef, Graph, TensorType, TensorValue, ops
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torch_max_backend.convert.context import TensorSpec
-from torch_max_backend.convert.registry import Refusal
-from torch_max_backend.graph.nested import CONTROL_FLOW
 
 # Converts the body of a graph for given operands: its results.
 Body = Callable[[GraphModule, Sequence[Any]], list[TensorValue]]
-
-_OTHERS = "cond, while_loop, map and scan are converted"
-
-
-def control_flow_refusal(node: Node) -> Refusal | None:
-    """Why a higher-order operator cannot be converted, or ``None``."""
-    if "triton" in str(node.target):
-        return Refusal(
-            "a Triton kernel, which MAX cannot run; keep the call out of the compiled region with "
-            "torch.compiler.disable, or write it in Mojo (torch_max_backend.mojo_op)"
-        )
-    if node.target not in CONTROL_FLOW:
-        return Refusal(f"this higher-order operator is not converted ({_OTHERS})")
-    results = node.meta["val"]
-    if not all(isinstance(v, torch.Tensor) for v in results):
-        return Refusal("a result of the branches or of the loop is no tensor")
-    if free_unbacked_symbols(results):
-        return Refusal("the size of its result depends on the data")
-    return None
 
 
 def converted(

@@ -31,24 +31,24 @@ from torch_max_backend.convert.context import (
     converting,
 )
 from torch_max_backend.convert.control_flow import converted
-from torch_max_backend.convert.describe import describe_call, where
-from torch_max_backend.convert.devices import device_ref
-from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS, max_dtype
-from torch_max_backend.convert.guarded import GuardedGraph
-from torch_max_backend.convert.registry import Lowering, argument_name, bind, registry
-from torch_max_backend.convert.repeats import Repeat, RepeatingGraph, repeat_of
-from torch_max_backend.convert.seed import drawing_device, is_random
-from torch_max_backend.convert.support import is_skipped
-from torch_max_backend.convert.type_checks import VIOLATIONS
-from torch_max_backend.convert.written import WrittenArguments
+from torch_max_backend.convert.fusion_barriers import GuardedGraph
+from torch_max_backend.convert.mutable_inputs import WrittenArguments
+from torch_max_backend.convert.repeated_subgraphs import Repeat, RepeatingGraph, repeat_of
 from torch_max_backend.errors import ConversionError, MaxBackendError
 from torch_max_backend.graph.arguments import scalar_dtype, wants_size
-from torch_max_backend.graph.interface import Layout
+from torch_max_backend.graph.capability import is_skipped
+from torch_max_backend.graph.describe import describe_call, where
 from torch_max_backend.graph.nested import CONTROL_FLOW, body
-from torch_max_backend.graph.regions import Instance, Region, find_regions, pieces
+from torch_max_backend.graph.random_seeds import drawing_device, is_random
+from torch_max_backend.graph.repeated_subgraphs import Instance, Region, find_regions, pieces
+from torch_max_backend.graph.serialize import text_of
 from torch_max_backend.graph.shapes import SymScalar, expression, is_scalar_node
 from torch_max_backend.graph.signature import Trace, attribute
-from torch_max_backend.graph.text import text_of
+from torch_max_backend.graph.signature_schema import Layout
+from torch_max_backend.max_devices import device_ref
+from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS, max_dtype
+from torch_max_backend.registry.lowerings import Lowering, argument_name, bind, registry
+from torch_max_backend.registry.type_checks import VIOLATIONS
 
 _SCALAR_DTYPES = {"int64": DType.int64, "float64": DType.float64, "bool": DType.bool}
 _CARRIER_DTYPE = DType.int8

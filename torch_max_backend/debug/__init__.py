@@ -1,7 +1,7 @@
 """Finding what is wrong: where a graph departs from eager, and scripts that repeat a failure."""
 
 from torch_max_backend.debug.compare import Comparison, GraphComparison, NodeError, compare
-from torch_max_backend.debug.dump import dump
 from torch_max_backend.debug.repro import repro
+from torch_max_backend.driver.dump import dump
 
 __all__ = ["Comparison", "GraphComparison", "NodeError", "compare", "dump", "repro"]

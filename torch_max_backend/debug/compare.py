@@ -155,8 +155,8 @@ class _Comparing:
         return self._compared("backward", module, ())
 
     def _compared(self, kind: str, module: GraphModule, static: Collection[int]) -> Any:
-        from torch_max_backend.cache.autograd import MaxOutputCode
-        from torch_max_backend.fallback import Plan, copied
+        from torch_max_backend.driver.autograd_cache import MaxOutputCode
+        from torch_max_backend.driver.partitioned import Plan, copied
 
         plain = copied(module)
         shown, names = _instrumented(copied(module))
@@ -188,7 +188,7 @@ class _Comparing:
         truth: Mapping[str, Any],
         results: Sequence[Any],
     ) -> None:
-        from torch_max_backend.convert.describe import source_line
+        from torch_max_backend.graph.describe import source_line
 
         nodes = {n.name: n for n in module.graph.nodes}
         departed, measured = [], []

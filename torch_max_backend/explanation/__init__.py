@@ -12,8 +12,8 @@ from torch._dynamo import output_graph
 from torch.fx import GraphModule
 
 from torch_max_backend import backend
+from torch_max_backend.driver.partitioned import Plan
 from torch_max_backend.explanation.report import Break, Explanation, GraphReport, graph_report
-from torch_max_backend.fallback import Plan
 from torch_max_backend.options import Options
 
 __all__ = ["Break", "Explanation", "GraphReport", "explain", "explained", "original"]
@@ -125,7 +125,7 @@ class _Collector:
     def _take(
         self, kind: str, module: GraphModule, static: Collection[int], exact: int | None
     ) -> Any:
-        from torch_max_backend.cache.autograd import MaxOutputCode
+        from torch_max_backend.driver.autograd_cache import MaxOutputCode
 
         plan = Plan(module, static, self.options, exact)
         plan.settle()

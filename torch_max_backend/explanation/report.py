@@ -13,8 +13,8 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 if TYPE_CHECKING:
-    from torch_max_backend.fallback import Piece, Plan
-    from torch_max_backend.pipeline import Job
+    from torch_max_backend.driver.direct import Job
+    from torch_max_backend.driver.partitioned import Piece, Plan
 
 
 # Why torch runs operators that MAX would take.
@@ -160,19 +160,19 @@ class Explanation:
 
     def text(self) -> str:
         """In words, for a terminal."""
-        from torch_max_backend.explanation.words import text
+        from torch_max_backend.explanation.text_report import text
 
         return text(self)
 
     def markdown(self) -> str:
         """In words and tables."""
-        from torch_max_backend.explanation.words import markdown
+        from torch_max_backend.explanation.text_report import markdown
 
         return markdown(self)
 
     def svg(self) -> str:
         """A picture of the graphs: what MAX takes, what torch runs, in order."""
-        from torch_max_backend.explanation.picture import svg
+        from torch_max_backend.explanation.svg_report import svg
 
         return svg(self)
 
@@ -210,7 +210,7 @@ def graph_report(kind: str, plan: Plan, returned: int | None) -> GraphReport:
 
 
 def _operators(plan: Plan, nodes: list[Node]) -> list[Operator]:
-    from torch_max_backend.convert.describe import source_line
+    from torch_max_backend.graph.describe import source_line
 
     merged = set(plan.merged)
     found: dict[tuple[str, str, str], Operator] = {}
@@ -264,8 +264,8 @@ def _part(piece: Piece) -> PartReport:
 
 def _engine(job: Job) -> tuple[str, int, dict[str, str]]:
     """Who would run a graph, in how many steps, and why not as steps."""
+    from torch_max_backend.driver.direct import own_modes
     from torch_max_backend.errors import MaxBackendError
-    from torch_max_backend.pipeline import own_modes
 
     if job.engine == "max":
         return "max", 0, {}

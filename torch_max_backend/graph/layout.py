@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.utils._sympy.functions import Max
 
-from torch_max_backend.graph.interface import Layout
 from torch_max_backend.graph.shapes import Symbols, hint, is_empty
+from torch_max_backend.graph.signature_schema import Layout
 
 
 def output_layout(value: torch.Tensor, symbols: Symbols) -> Layout:

@@ -14,9 +14,9 @@ from collections.abc import Collection
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from torch_max_backend.graph.interface import Layout
 from torch_max_backend.graph.layout import memory_order, output_layout
 from torch_max_backend.graph.shapes import Symbols, is_empty
+from torch_max_backend.graph.signature_schema import Layout
 
 # Marks nodes that the runtime computes, with views, not the model.
 RUNTIME = "computed_by_runtime"

@@ -13,7 +13,7 @@ from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from torch_max_backend.compatibility import optimization_hint
+from torch_max_backend.compat.torch_versions import optimization_hint
 from torch_max_backend.errors import UnsupportedOperatorError
 
 if TYPE_CHECKING:

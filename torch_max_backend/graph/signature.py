@@ -15,8 +15,6 @@ from torch.fx import GraphModule, Node
 
 from torch_max_backend.errors import UnsupportedError, UnsupportedOperatorError
 from torch_max_backend.graph.arguments import scalar_uses, sizes
-from torch_max_backend.graph.copies import memory_of
-from torch_max_backend.graph.interface import ModelInput, Output, Signature
 from torch_max_backend.graph.memory_order import (
     layout_of,
     model_result,
@@ -24,7 +22,9 @@ from torch_max_backend.graph.memory_order import (
     reorder_results,
 )
 from torch_max_backend.graph.nested import body, every_node, nested_modules
+from torch_max_backend.graph.passes.strided_copies import memory_of
 from torch_max_backend.graph.shapes import Symbols, SymScalar, is_empty
+from torch_max_backend.graph.signature_schema import ModelInput, Output, Signature
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
 # larger ones are inputs, so that no artifact holds a copy of the data.

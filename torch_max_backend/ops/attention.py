@@ -9,7 +9,6 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected, is_used
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.bank import nothing, number, permuted, routine, unpermuted
 from torch_max_backend.ops.common.numerics import exp
 from torch_max_backend.ops.common.positions import iota
@@ -17,6 +16,7 @@ from torch_max_backend.ops.common.promotion import constant, full
 from torch_max_backend.ops.common.reduce import count, greatest, is_empty
 from torch_max_backend.ops.matmul import product
 from torch_max_backend.ops.softmax import softmax_rows
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

@@ -7,7 +7,6 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common import elementary, numerics
 from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.numerics import number
@@ -20,6 +19,7 @@ from torch_max_backend.ops.common.promotion import (
     same_operand,
     to_dtype,
 )
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

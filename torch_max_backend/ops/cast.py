@@ -9,10 +9,10 @@ from max.dtype import DType
 from max.graph import DeviceRef, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
-from torch_max_backend.graph import float8  # noqa: F401  it defines operators
+from torch_max_backend.graph.passes import float8  # noqa: F401  it defines operators
 from torch_max_backend.ops.common.elementary import KERNELS
 from torch_max_backend.ops.common.promotion import aligned, broadcast, to_dtype
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 prims = torch.ops.prims

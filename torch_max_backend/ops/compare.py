@@ -8,7 +8,6 @@ import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
 
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import numerics
 from torch_max_backend.ops.common.promotion import (
     Operand,
@@ -17,6 +16,7 @@ from torch_max_backend.ops.common.promotion import (
     result_type,
     to_dtype,
 )
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 Function = Callable[[TensorValue, TensorValue], TensorValue]

@@ -10,10 +10,9 @@ from max.dtype import DType
 from max.graph import DeviceRef, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.guarded import for_convolution
-from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.graph import epilogues  # noqa: F401  defines the fused operators
+from torch_max_backend.convert.fusion_barriers import for_convolution
 from torch_max_backend.graph.arguments import per_dimension
+from torch_max_backend.graph.passes import epilogue_fusion  # noqa: F401  it defines operators
 from torch_max_backend.ops.common.bank import nothing, routine
 from torch_max_backend.ops.common.images import (
     lifted,
@@ -26,6 +25,7 @@ from torch_max_backend.ops.common.images import (
 from torch_max_backend.ops.common.positions import static
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 
@@ -125,7 +125,7 @@ def fused_convolution(
     activation: str,
 ) -> TensorValue:
     """``activation(batch_norm(convolution(input, weight, bias)) + residual)``, each part but the
-    convolution as far as it is given (``graph/epilogues.py``)."""
+    convolution as far as it is given (``graph/passes/epilogue_fusion.py``)."""
     spatial = input.rank - 2
     stride, padding, dilation = (per_dimension(v, spatial) for v in (stride, padding, dilation))
     after = _After(norm_weight, norm_bias, mean, variance, epsilon, residual, activation)

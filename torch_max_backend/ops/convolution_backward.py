@@ -7,11 +7,11 @@ from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
-from torch_max_backend.graph.gradients import convolution  # noqa: F401  defines the operator
+from torch_max_backend.graph.decompositions.gradients import convolution  # noqa: F401  defines the operator
 from torch_max_backend.ops.common.images import numbers, planar, planar_settings, planar_shape
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import map_to
 
 
 @map_to(

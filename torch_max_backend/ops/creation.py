@@ -7,10 +7,10 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import promotion
 from torch_max_backend.ops.common.positions import iota, is_zero
 from torch_max_backend.ops.common.promotion import Operand, as_operand
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 Sizes = list[int | Dim] | list[int] | list[Dim]

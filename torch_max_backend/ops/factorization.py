@@ -12,7 +12,6 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_max_backend.convert.context import current_node, expected, is_used
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.matrices import (
     kernel,
     nothing,
@@ -26,6 +25,7 @@ from torch_max_backend.ops.common.positions import Size, iota, product, static, 
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 from torch_max_backend.ops.triangle import tril, triu
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

@@ -1,7 +1,7 @@
 """Fourier transforms of lines, by the kernel of ``mojo_kernels/fft.mojo``.
 
-Complex numbers have no dtype here: ``graph/complex.py`` makes pairs of them, and of ATen's
-transforms those of ``graph/transforms.py``.
+Complex numbers have no dtype here: ``graph/passes/complex_pairs.py`` makes pairs of them, and of
+ATen's transforms those of ``graph/decompositions/fft_operators.py``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from max.graph import Dim, TensorType, TensorValue, ops
 
-import torch_max_backend.graph.transforms  # noqa: F401  defines the operators
+import torch_max_backend.graph.decompositions.fft_operators  # noqa: F401  defines the operators
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.positions import is_zero, product
 from torch_max_backend.ops.common.promotion import full
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 own = torch.ops.torch_max_backend
 

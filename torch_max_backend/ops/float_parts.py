@@ -7,10 +7,10 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected, is_used
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import elementary
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import Operand, broadcast, constant
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

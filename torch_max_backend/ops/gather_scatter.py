@@ -11,8 +11,7 @@ from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.dtypes import torch_dtype
-from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.max_dtypes import torch_dtype
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.positions import (
@@ -28,6 +27,7 @@ from torch_max_backend.ops.common.positions import (
     window,
 )
 from torch_max_backend.ops.common.promotion import Operand, constant, full, to_dtype
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

@@ -6,10 +6,10 @@ import torch
 from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.images import lifted, numbers
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -6,10 +6,10 @@ import torch
 from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
-from torch_max_backend.convert.registry import Refusal, map_to, registry
 from torch_max_backend.ops.common.bank import number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to, registry
 
 aten = torch.ops.aten
 

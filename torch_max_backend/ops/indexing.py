@@ -11,9 +11,8 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph.shapes import hint
+from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS
 from torch_max_backend.ops.common.data_sizes import fresh_size, on_cpu, true_at
 from torch_max_backend.ops.common.positions import (
     Size,
@@ -36,6 +35,7 @@ from torch_max_backend.ops.gather_scatter import (
     strides,
     times,
 )
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

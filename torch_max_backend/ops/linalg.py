@@ -8,7 +8,6 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.matrices import (
     NOT_FINITE,
     failure,
@@ -23,6 +22,7 @@ from torch_max_backend.ops.common.positions import Size, is_zero, static, window
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
 from torch_max_backend.ops.triangle import triu
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -7,11 +7,11 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.data_sizes import ON_CPU, first_true_at, on_cpu, true_at
 from torch_max_backend.ops.common.positions import along, broadcast_shape, iota, product, spread
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

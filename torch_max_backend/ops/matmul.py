@@ -9,14 +9,14 @@ from max.dtype import DType
 from max.graph import Dim, StaticDim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node, expected
-from torch_max_backend.convert.registry import map_to
-from torch_max_backend.graph import (  # noqa: F401  they define operators
-    epilogues,
+from torch_max_backend.graph.passes import (  # noqa: F401  they define operators
+    epilogue_fusion,
     narrow_weights,
 )
 from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import constant, full, opmath
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 
@@ -111,7 +111,7 @@ def mm(self: TensorValue, mat2: TensorValue) -> TensorValue:
 
 @map_to(torch.ops.torch_max_backend.narrow_mm.default, native16=True, bank=True)
 def narrow_mm(mat1: TensorValue, mat2: TensorValue) -> TensorValue:
-    """``mat1 @ mat2.to(mat1.dtype)`` of an int8 ``mat2`` (``graph/narrow_weights.py``)."""
+    """``mat1 @ mat2.to(mat1.dtype)`` of an int8 ``mat2`` (``graph/passes/narrow_weights.py``)."""
     return product(mat1, mat2)
 
 
@@ -141,7 +141,7 @@ def addmm(
 def fused_addmm(
     self: TensorValue | None, mat1: TensorValue, mat2: TensorValue, activation: str
 ) -> TensorValue:
-    """``activation(mat1 @ mat2 + self)`` (``graph/epilogues.py``)."""
+    """``activation(mat1 @ mat2 + self)`` (``graph/passes/epilogue_fusion.py``)."""
     return product(mat1, mat2, self, activation)
 
 

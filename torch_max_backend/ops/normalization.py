@@ -10,10 +10,10 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected, is_used
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.bank import nothing, number
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import count, is_empty, mean
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

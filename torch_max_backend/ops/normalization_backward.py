@@ -10,10 +10,10 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node, expected, is_used
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.bank import nothing
 from torch_max_backend.ops.common.promotion import full, opmath, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -10,7 +10,6 @@ from max.graph import DeviceRef, Dim, TensorValue, ops
 from torch._ops import OpOverload
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.positions import (
     Size,
     along,
@@ -21,6 +20,7 @@ from torch_max_backend.ops.common.positions import (
     window,
 )
 from torch_max_backend.ops.common.promotion import Number, as_operand, constant, full
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

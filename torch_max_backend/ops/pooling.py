@@ -9,11 +9,11 @@ from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common import reduce
 from torch_max_backend.ops.common.images import Sizes, lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

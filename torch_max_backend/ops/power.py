@@ -8,11 +8,11 @@ import torch
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import elementary
 from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import Number, Operand, broadcast, operands, opmath
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

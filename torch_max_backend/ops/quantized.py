@@ -6,11 +6,11 @@ import torch
 from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
-from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.graph import narrow_weights  # noqa: F401  it defines an operator
+from torch_max_backend.graph.passes import narrow_weights  # noqa: F401  it defines an operator
 from torch_max_backend.ops.common.bank import nothing, number, unpermuted
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 
@@ -43,7 +43,7 @@ def scaled_mm(
     self: TensorValue | None, mat1: TensorValue, mat2: TensorValue, scales: TensorValue, kind: str
 ) -> TensorValue:
     """``self + mat1 @ (mat2 * scales)`` of weights ``mat2 [K, N]`` of 8 bits and ``scales [N]``
-    (``graph/narrow_weights.py``), rounded once."""
+    (``graph/passes/narrow_weights.py``), rounded once."""
     shape = [mat1.shape[0], mat2.shape[1]]
     bias = nothing(mat1.dtype) if self is None else self
     if is_empty([*mat1.shape, *mat2.shape]):

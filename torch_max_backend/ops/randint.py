@@ -9,7 +9,6 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.draws import (
     Sizes,
     default_generator,
@@ -19,6 +18,7 @@ from torch_max_backend.ops.common.draws import (
 )
 from torch_max_backend.ops.common.promotion import full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

@@ -1,5 +1,5 @@
 """Layers of recurrent networks on CPU: an LSTM's as torch has it for inference, and the steps of
-``graph/recurrent.py``."""
+``graph/decompositions/recurrent.py``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected, is_used
-from torch_max_backend.convert.registry import Refusal, map_to
-from torch_max_backend.graph import recurrent  # noqa: F401  defines the operators
+from torch_max_backend.graph.decompositions import recurrent  # noqa: F401  it defines operators
 from torch_max_backend.ops.common.bank import nothing, number, permuted, routine
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.matmul import product
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

@@ -9,10 +9,10 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected, is_used
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import reduce
 from torch_max_backend.ops.common.axes import axes
 from torch_max_backend.ops.common.promotion import Number, constant, to_dtype, working_dtype
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -10,8 +10,7 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.dtypes import torch_dtype
-from torch_max_backend.convert.registry import Refusal, map_to
+from torch_max_backend.max_dtypes import torch_dtype
 from torch_max_backend.ops.common.draws import default_generator, draw, tensor
 from torch_max_backend.ops.common.promotion import (
     broadcast,
@@ -22,6 +21,7 @@ from torch_max_backend.ops.common.promotion import (
     working_dtype,
 )
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

@@ -10,7 +10,6 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.bank import nothing
 from torch_max_backend.ops.common.data_sizes import numbers, on_cpu
 from torch_max_backend.ops.common.positions import product, scalar
@@ -23,6 +22,7 @@ from torch_max_backend.ops.common.promotion import (
     to_dtype,
 )
 from torch_max_backend.ops.common.reduce import greatest, is_empty, least
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

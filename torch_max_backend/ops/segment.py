@@ -7,12 +7,12 @@ from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.axes import axis as axis_of
 from torch_max_backend.ops.common.bank import nothing
 from torch_max_backend.ops.common.positions import product
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

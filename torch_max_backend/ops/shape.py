@@ -8,7 +8,6 @@ import torch
 from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.bank import permuted
 from torch_max_backend.ops.common.copies import strided_copy
@@ -22,6 +21,7 @@ from torch_max_backend.ops.common.positions import (
     window,
 )
 from torch_max_backend.ops.common.promotion import aligned, full, to_dtype
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -6,7 +6,6 @@ import torch
 from max.graph import Dim, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node, expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.positions import (
     Size,
@@ -21,6 +20,7 @@ from torch_max_backend.ops.common.positions import (
     without,
 )
 from torch_max_backend.ops.common.promotion import full, to_dtype
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -9,11 +9,11 @@ import torch
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.positions import as_lines
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

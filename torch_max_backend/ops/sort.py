@@ -10,12 +10,12 @@ from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.dtypes import torch_dtype
-from torch_max_backend.convert.registry import map_to
+from torch_max_backend.max_dtypes import torch_dtype
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.positions import product, scalar
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -7,9 +7,9 @@ from max.dtype import DType
 from max.graph import DeviceRef, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.promotion import Operand, operands, opmath
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from max.graph import Dim, TensorValue, ops
 
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common.positions import Size, iota, is_zero, on_device
 from torch_max_backend.ops.common.promotion import full
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -9,10 +9,10 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import map_to
 from torch_max_backend.ops.common import elementary, numerics
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import broadcast, constant, opmath, to_dtype
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 Function = Callable[[TensorValue], TensorValue]

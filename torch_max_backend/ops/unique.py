@@ -7,13 +7,13 @@ from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node, expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.data_sizes import numbers, on_cpu
 from torch_max_backend.ops.common.positions import iota, moved_to_front, product
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 from torch_max_backend.ops.sort import sorted_lines
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

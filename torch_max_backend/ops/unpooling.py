@@ -11,12 +11,12 @@ from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common.images import Sizes, lifted, numbers, three
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
 from torch_max_backend.ops.pooling import averaging
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

@@ -12,13 +12,13 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 from torch._ops import OpOverload
 
-from torch_max_backend.compatibility import LANCZOS, LANCZOS_BACKWARD
+from torch_max_backend.compat.torch_versions import LANCZOS, LANCZOS_BACKWARD
 from torch_max_backend.convert.context import current_node, expected
-from torch_max_backend.convert.registry import Refusal, map_to
 from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.images import lifted
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 

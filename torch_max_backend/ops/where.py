@@ -9,8 +9,7 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.convert.dtypes import torch_dtype
-from torch_max_backend.convert.registry import map_to
+from torch_max_backend.max_dtypes import torch_dtype
 from torch_max_backend.ops.common import numerics
 from torch_max_backend.ops.common.promotion import (
     Operand,
@@ -19,6 +18,7 @@ from torch_max_backend.ops.common.promotion import (
     operands,
     opmath,
 )
+from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torch_max_backend import forks
+from torch_max_backend.process import fork_safety
 
 # Bytes of a result that is large, and of the idle ones that are always kept.
 LARGE, IDLE = 4 << 20, 64 << 20
@@ -64,7 +64,7 @@ class _Kept:
         self._calls = 0
         # The most bytes in use together; what is above those in use now fades.
         self._most = 0
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
 
     def take(self, size: int) -> torch.UntypedStorage:
         """A storage of so many bytes that nobody else has."""

@@ -10,7 +10,7 @@ import torch
 
 from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
 from torch_max_backend.graph.expressions import evaluator
-from torch_max_backend.graph.interface import Layout, Signature
+from torch_max_backend.graph.signature_schema import Layout, Signature
 
 # What kernels of linear algebra raise.
 _LINALG = re.compile(r"LinAlgError<(.*?)>", re.DOTALL)

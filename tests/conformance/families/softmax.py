@@ -11,7 +11,7 @@ ENTRIES = [
     Entry("nn.functional.softmin"),
     Entry("masked.softmax"),
     Entry("masked.log_softmax"),
-    # Python code of torch's, written out (``graph/inline.py``).
+    # Python code of torch's, written out (``graph/passes/inline_higher_order.py``).
     Entry("nn.functional.linear_cross_entropy.chunked", samples=2),
     Entry("nn.functional.linear_cross_entropy.chunked_none", samples=2),
 ]

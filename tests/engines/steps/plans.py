@@ -10,11 +10,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  registers the lowerings
+from torch_max_backend.driver.direct import prepare
 from torch_max_backend.engines.steps.planned import planned
 from torch_max_backend.engines.steps.planner.plan import JumpStep, KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable
-from torch_max_backend.graph.decompositions import decomposition_table
-from torch_max_backend.pipeline import prepare
+from torch_max_backend.graph.decompositions.table import decomposition_table
 
 
 def traced(

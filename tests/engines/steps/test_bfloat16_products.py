@@ -15,13 +15,13 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  registers the lowerings
-from torch_max_backend.cache.autograd import tag
-from torch_max_backend.compile.kernels import family_sources
+from torch_max_backend.driver.autograd_cache import tag
+from torch_max_backend.driver.direct import prepare
 from torch_max_backend.engines.steps import instructions, libraries
+from torch_max_backend.engines.steps.plan_text import text_of
 from torch_max_backend.engines.steps.planned import planned
-from torch_max_backend.engines.steps.text import text_of
 from torch_max_backend.options import Options
-from torch_max_backend.pipeline import prepare
+from torch_max_backend.registry.kernel_sources import family_sources
 
 _HEAD = """\
 from kernels.bfloat16 import DEPTH, SIDE, Dots, Half, Registers, Single, Tiles, product_of_pairs

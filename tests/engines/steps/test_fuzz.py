@@ -360,10 +360,10 @@ def guarded_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Tens
 
 
 def _checked(graph: Graph, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_max_backend.driver.direct import prepare
     from torch_max_backend.engines.steps.planned import planned
     from torch_max_backend.engines.steps.run import StepExecutable
-    from torch_max_backend.graph.decompositions import decomposition_table
-    from torch_max_backend.pipeline import prepare
+    from torch_max_backend.graph.decompositions.table import decomposition_table
 
     expected_arguments = [t.clone() for t in graph.arguments]
     expected = [t.clone() for t in graph(*expected_arguments)]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.engines.steps.plans import same_as_eager, traced
 from torch_max_backend.convert import converter
-from torch_max_backend.engines.steps.text import text_of
+from torch_max_backend.engines.steps.plan_text import text_of
 
 WIDTH = 16
 _generator = torch.Generator().manual_seed(0)

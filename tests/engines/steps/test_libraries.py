@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from torch_max_backend import doctor, private_dir
+from torch_max_backend import doctor
 from torch_max_backend.__main__ import main
-from torch_max_backend.engines.steps import building, families, libraries, library_files
+from torch_max_backend.cache import kernel_libraries
+from torch_max_backend.engines.steps import building, families, libraries
 from torch_max_backend.engines.steps.libraries import addresses, built, runner
 from torch_max_backend.engines.steps.shells import Instance, shells_text, unavailable
 from torch_max_backend.engines.steps.signatures import (
@@ -33,6 +34,7 @@ from torch_max_backend.engines.steps.signatures import (
 )
 from torch_max_backend.engines.steps.sources import write_users
 from torch_max_backend.errors import LibraryError
+from torch_max_backend.process import private_folders
 
 # They share what one of them builds, which takes 10 CPU s.
 pytestmark = pytest.mark.xdist_group("step_libraries")
@@ -50,7 +52,7 @@ def _forget(patch: pytest.MonkeyPatch) -> None:
     for name in ("_loaded", "_addresses", "_failed"):
         patch.setattr(libraries, name, {})
     for name, empty in (("_refused", set()), ("_unwritable", set()), ("_instead", {})):
-        patch.setattr(private_dir, name, empty)
+        patch.setattr(private_folders, name, empty)
     runner.cache_clear()
 
 
@@ -417,14 +419,14 @@ def test_families_share_a_library(
     assert found == {CUMSUM: 1, TAKE: 1}
     assert len(list(cache.glob("several-*.so"))) == 1
     of_cumsum, of_take = (
-        library_files.read(*cache.glob(f"{n}-*.json")) for n in ("cumsum", "take")
+        kernel_libraries.read(*cache.glob(f"{n}-*.json")) for n in ("cumsum", "take")
     )
     assert of_cumsum.symbols == {CUMSUM.symbol: str(CUMSUM)}
     assert of_take.symbols == {TAKE.symbol: str(TAKE)}
     assert of_cumsum.file == of_take.file
 
 
-def _load_anything(need: Any, manifest: library_files.Manifest) -> str:
+def _load_anything(need: Any, manifest: kernel_libraries.Manifest) -> str:
     libraries._loaded[need.family, need.key] = dict.fromkeys(manifest.symbols, 1)
     return ""
 
@@ -508,19 +510,19 @@ def test_a_full_disk_costs_a_warning(
 ) -> None:
     for path in cache.glob("cumsum-*"):
         path.unlink()
-    write = library_files._write
+    write = kernel_libraries._write
 
     def full(path: Path, content: bytes) -> None:
         if path.parent == cache:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, content)
 
-    monkeypatch.setattr(library_files, "_write", full)
+    monkeypatch.setattr(kernel_libraries, "_write", full)
     addresses([CUMSUM])
     assert len(builds) == 2  # once on each disk
     assert sum("No space left" in r.getMessage() for r in caplog.records) == 1
-    assert library_files.folder() != cache
-    assert list(library_files.folder().glob("cumsum-*.json"))
+    assert kernel_libraries.folder() != cache
+    assert list(kernel_libraries.folder().glob("cumsum-*.json"))
 
 
 def test_without_a_cache(
@@ -668,24 +670,24 @@ def test_doctor_tells_of_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_was_not_used_for_long_goes(cache: Path) -> None:
     (manifest,), (library,) = cache.glob("cumsum-*.json"), cache.glob("cumsum-*.so")
-    key = library_files.read(manifest).key
+    key = kernel_libraries.read(manifest).key
     os.utime(manifest, (10_000, 10_000))
     os.utime(library, (10_000, 10_000))
-    library_files.tidy(cache, {key})
+    kernel_libraries.tidy(cache, {key})
     assert manifest.exists()
     assert library.exists()
-    library_files.tidy(cache, set())
+    kernel_libraries.tidy(cache, set())
     assert not manifest.exists()
     assert not library.exists()
     assert list(cache.glob("run-*.so"))
     orphan, partial = cache / "gemm-0.so", cache / ".partial-x"
     orphan.write_text("")
     partial.mkdir()
-    library_files.tidy(cache, set())
+    kernel_libraries.tidy(cache, set())
     assert orphan.exists()
     assert partial.exists()
     os.utime(orphan, (10_000, 10_000))
     os.utime(partial, (10_000, 10_000))
-    library_files.tidy(cache, set())
+    kernel_libraries.tidy(cache, set())
     assert not orphan.exists()
     assert not partial.exists()

@@ -19,8 +19,8 @@ from torch_max_backend.engines.steps.serialize import MAGIC, deserialized, seria
 @pytest.fixture(scope="module")
 def artifact() -> bytes:
     """A plan with kernels and programs, symbolic sizes and a constant."""
+    from torch_max_backend.driver.direct import own_modes, prepare
     from torch_max_backend.engines.steps.planned import planned
-    from torch_max_backend.pipeline import own_modes, prepare
 
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         table = torch.tensor([0.5, 2.0, 3.0, 4.0])

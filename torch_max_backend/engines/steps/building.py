@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from torch_max_backend.errors import LibraryError
-from torch_max_backend.temporary import temporary_folder
+from torch_max_backend.process.temporary_folders import temporary_folder
 
 # `mojo build` calls the `cc` on PATH only to link. This one hands the objects to Mojo's own lld.
 _LINK = """\

@@ -12,13 +12,13 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from torch_max_backend.cache.fit import processor
-from torch_max_backend.compile.kernels import family_sources, source_digest
+from torch_max_backend.cache.compatibility import processor
 from torch_max_backend.engines.steps import instructions
 from torch_max_backend.engines.steps.openmp import team_mode
 from torch_max_backend.engines.steps.shells import PACKAGE, Instance
 from torch_max_backend.engines.steps.signatures import Signature, kernels, signature
 from torch_max_backend.engines.steps.sources import support, write_own, write_users
+from torch_max_backend.registry.kernel_sources import family_sources, source_digest
 
 _GENERATORS = ("shells.py", "signatures.py", "sources.py", "building.py")
 

@@ -12,11 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 
-from torch_max_backend import forks
 from torch_max_backend.engines.steps.libraries import exported, kept
 from torch_max_backend.engines.steps.programs import Program, fused_source, fused_symbol
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger
+from torch_max_backend.process import fork_safety
 
 log = get_logger("steps")
 
@@ -28,7 +28,7 @@ _NAME = "torch_max_backend-fusion"
 _addresses: dict[Program, int] = {}
 _refused: set[Program] = set()
 _waiting: queue.SimpleQueue[tuple[tuple[Program, ...], Callable[[], None]]] = queue.SimpleQueue()
-_lock = forks.lock()
+_lock = fork_safety.lock()
 _thread: threading.Thread | None = None
 
 
@@ -96,7 +96,7 @@ def _work() -> None:
         then()
 
 
-@forks.in_child
+@fork_safety.in_child
 def _in_child() -> None:
     """The thread is the parent's, and so is what it was asked."""
     global _thread, _waiting

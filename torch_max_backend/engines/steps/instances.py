@@ -37,7 +37,7 @@ def _own() -> frozenset[str]:
 def _source(owner: str) -> Path:
     """The Mojo sources of the operator that has this name."""
     # A plan of our own kernels alone runs without what lowers graphs.
-    from torch_max_backend.convert.registry import registry
+    from torch_max_backend.registry.lowerings import registry
 
     for op, lowering in registry.items():
         if str(op) == owner:

@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from torch_max_backend.processor import cpu_info
+from torch_max_backend.process.processor import cpu_info
 
 # `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILE_DATA)`: a process has to ask for the tiles' registers.
 _ARCH_PRCTL, _REQUEST, _TILES = 158, 0x1023, 18

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from torch_max_backend import forks
-from torch_max_backend.compile.kernels import kernel_sources
-from torch_max_backend.compile.progress import progress
-from torch_max_backend.compile.session import compile_jobs, compile_slot
-from torch_max_backend.engines.steps import instructions, library_files
+from torch_max_backend.cache import kernel_libraries
+from torch_max_backend.cache.kernel_libraries import Manifest
+from torch_max_backend.engines.steps import instructions
 from torch_max_backend.engines.steps.building import build, runtime_libraries
 from torch_max_backend.engines.steps.families import (
     Family,
@@ -28,12 +26,15 @@ from torch_max_backend.engines.steps.families import (
     text_key,
     write_sources,
 )
-from torch_max_backend.engines.steps.library_files import Manifest
 from torch_max_backend.engines.steps.openmp import team_mode
 from torch_max_backend.engines.steps.shells import Instance, shells_text
 from torch_max_backend.engines.steps.signatures import kernels
 from torch_max_backend.errors import CacheError, CompilationError, LibraryError
 from torch_max_backend.log import get_logger
+from torch_max_backend.process import fork_safety
+from torch_max_backend.process.compile_slots import compile_jobs, compile_slot
+from torch_max_backend.process.progress import progress
+from torch_max_backend.registry.kernel_sources import kernel_sources
 
 log = get_logger("steps")
 
@@ -49,7 +50,7 @@ _loaded: dict[tuple[Family, str], dict[str, int]] = {}
 _addresses: dict[Instance, int] = {}
 # What could not be built in this process; it is not tried again.
 _failed: dict[tuple[Family, str, frozenset[str]], LibraryError] = {}
-_loading = forks.rlock()
+_loading = fork_safety.rlock()
 
 
 @dataclass
@@ -88,7 +89,7 @@ class _Need:
 
     def extra(self) -> dict[str, str]:
         """What a first library exports besides."""
-        if self.text or any(library_files.kept(self.family.name, self.key)):
+        if self.text or any(kernel_libraries.kept(self.family.name, self.key)):
             return {}
         return {s: str(i) for s, i in self.instances.items() if s not in self.symbols}
 
@@ -128,9 +129,8 @@ def built(instances: Sequence[Instance]) -> bool:
         if not wanted.source and wanted.kernel not in kernels():
             return False
         family = family_of(wanted)
-        if all(
-            wanted.symbol not in m.symbols for m in library_files.kept(family.name, key_of(family))
-        ):
+        known = kernel_libraries.kept(family.name, key_of(family))
+        if not any(wanted.symbol in manifest.symbols for manifest in known):
             return False
     return True
 
@@ -157,7 +157,7 @@ def exported(
 
 def kept(name: str, text: str, symbols: Iterable[str], modules: Sequence[str] = ()) -> bool:
     """Whether a library that ``exported`` would load is on this machine; nothing is checked."""
-    found = library_files.kept(name, text_key(text, modules))
+    found = kernel_libraries.kept(name, text_key(text, modules))
     return any(m.symbols.keys() >= set(symbols) for m in found)
 
 
@@ -201,7 +201,7 @@ def build_standard() -> list[Manifest]:
     needs = [_text_need("run", _run_text(), _RUN_SYMBOLS, ())]
     needs += [_need(family, standard(family)) for family in standard_families()]
     _provide(needs)
-    return [m for need in needs for m in library_files.kept(need.family.name, need.key)]
+    return [m for need in needs for m in kernel_libraries.kept(need.family.name, need.key)]
 
 
 def _run_text() -> str:
@@ -290,7 +290,7 @@ def _build_missing(batch: Sequence[_Need]) -> None:
     """Build what is missing as one library; where that fails, each family's alone."""
     with ExitStack() as stack:
         for need in sorted(batch, key=lambda n: (n.family.name, n.key)):
-            stack.enter_context(library_files.building(need.family.name, need.key))
+            stack.enter_context(kernel_libraries.building(need.family.name, need.key))
         # Another process or thread may have been faster.
         missing = [need for need in batch if not _find(need)]
         if not missing:
@@ -320,13 +320,13 @@ def _build_one(needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]]) -> 
         return out
 
     parts = [
-        library_files.Part(need.family.name, need.key, wanted)
+        kernel_libraries.Part(need.family.name, need.key, wanted)
         for need, wanted in zip(needs, symbols, strict=True)
     ]
-    for need, manifest in zip(needs, library_files.add(parts, make), strict=True):
+    for need, manifest in zip(needs, kernel_libraries.add(parts, make), strict=True):
         log.info("Built %s: %s", manifest.file, ", ".join(manifest.symbols.values()))
         if problem := _load(need, manifest):
-            library_files.discard(manifest, problem)
+            kernel_libraries.discard(manifest, problem)
             raise LibraryError(
                 f"The library {manifest.file} that was built does not load: {problem}"
             )
@@ -351,13 +351,13 @@ def _write_sources(
 def _find(need: _Need) -> bool:
     """Load what is kept of what is needed; whether that is all."""
     if need.missing():
-        for manifest in library_files.kept(need.family.name, need.key):
+        for manifest in kernel_libraries.kept(need.family.name, need.key):
             if manifest.symbols.keys() & need.missing().keys():
-                problem = library_files.problem(manifest) or _load(need, manifest)
+                problem = kernel_libraries.problem(manifest) or _load(need, manifest)
                 if problem:
-                    library_files.discard(manifest, problem)
+                    kernel_libraries.discard(manifest, problem)
                 else:
-                    library_files.used(manifest)
+                    kernel_libraries.used(manifest)
     return not need.missing()
 
 

@@ -18,10 +18,10 @@ def planned(trace: Trace) -> Plan:
         ConversionError: A lowering failed.
         StepsError: An operation has no step.
     """
-    from torch_max_backend.compile.session import build_lock
-    from torch_max_backend.convert.describe import describe_call, where
     from torch_max_backend.engines.steps.planner.planning import plan_of
     from torch_max_backend.engines.steps.planner.reader import graph_of
+    from torch_max_backend.graph.describe import describe_call, where
+    from torch_max_backend.process.compile_slots import build_lock
 
     try:
         with build_lock:

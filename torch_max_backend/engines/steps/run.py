@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from torch_max_backend import forks
-from torch_max_backend.bank.provider import routine
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.call import written_out
+from torch_max_backend.engines.steps.plan_text import times_table
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.planner.sizes import dense_strides
 from torch_max_backend.engines.steps.table import Sized, Table, Tables
-from torch_max_backend.engines.steps.text import times_table
+from torch_max_backend.gemm_providers.provider import routine
 from torch_max_backend.graph.expressions import evaluator
-from torch_max_backend.graph.interface import ModelInput, Signature
+from torch_max_backend.graph.signature_schema import ModelInput, Signature
+from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime import large
 from torch_max_backend.runtime.results import Rebuild, check, execution_error, returned
 from torch_max_backend.runtime.seeds import draw
@@ -335,7 +335,7 @@ def time_steps(executable: StepExecutable) -> Callable[[], str]:
     return lambda: times_table(plan, spent.tolist(), calls) if calls else ""
 
 
-@forks.in_child
+@fork_safety.in_child
 def _in_child() -> None:
     """OpenMP's threads are not in a forked child, and what waits for them waits for ever: eager
     operators do as well. Threads that the child starts get a team of their own."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from torch_max_backend.compile.kernels import kernel_sources
+from torch_max_backend.registry.kernel_sources import kernel_sources
 
 # Kinds of tensors by the types of arguments.
 _TENSORS = {

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from torch_max_backend.compile.kernels import family_sources
+from torch_max_backend.registry.kernel_sources import family_sources
 
 # What user-defined kernels import instead of MAX's threads, which a step library must not use:
 # where a name of MAX is, and the file of this package's kernels that has one like it.

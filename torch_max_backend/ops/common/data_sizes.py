@@ -6,9 +6,9 @@ import torch
 from max.dtype import DType
 from max.graph import BufferType, DeviceRef, Dim, Graph, TensorType, TensorValue, ops
 
-from torch_max_backend.convert.registry import Refusal
 from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.promotion import to_dtype
+from torch_max_backend.registry.lowerings import Refusal
 
 Size = int | Dim
 

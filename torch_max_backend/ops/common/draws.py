@@ -9,7 +9,7 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected, random_stream
-from torch_max_backend.convert.registry import Refusal
+from torch_max_backend.registry.lowerings import Refusal
 
 # Binary digits of a uniform number: those that leave it below 1.
 DIGITS = {DType.float64: 53, DType.float32: 24, DType.float16: 11, DType.bfloat16: 8}

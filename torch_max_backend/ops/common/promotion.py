@@ -12,7 +12,7 @@ from max.graph import DeviceRef, Dim, TensorValue, ops
 from torch.fx import Node
 
 from torch_max_backend.convert.context import current_node, expected
-from torch_max_backend.convert.dtypes import SIXTEEN_BIT_FLOATS, max_dtype, torch_dtype
+from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS, max_dtype, torch_dtype
 
 Number = bool | int | float
 Operand = TensorValue | Number

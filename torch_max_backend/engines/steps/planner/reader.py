@@ -17,17 +17,17 @@ from max.dtype import DType
 from max.graph import DeviceRef, Graph, KernelLibrary, StaticDim, TensorValue, ops
 from torch.fx import Node as FxNode
 
-from torch_max_backend import forks
 from torch_max_backend.convert.context import converting_node
 from torch_max_backend.convert.converter import build_graph
-from torch_max_backend.convert.dtypes import MAX_TO_TORCH
-from torch_max_backend.convert.guarded import GuardedGraph
-from torch_max_backend.convert.repeats import Repeat
+from torch_max_backend.convert.fusion_barriers import GuardedGraph
+from torch_max_backend.convert.repeated_subgraphs import Repeat
 from torch_max_backend.engines.steps.planner.graph import Block, Node, StepGraph, Value
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes
-from torch_max_backend.graph.regions import Instance
+from torch_max_backend.graph.repeated_subgraphs import Instance
 from torch_max_backend.graph.signature import Trace
+from torch_max_backend.max_dtypes import MAX_TO_TORCH
+from torch_max_backend.process import fork_safety
 
 # Operations whose class has no name of its own in MAX's Python bindings.
 # "Operation(%1 = rmo.mo.not(", or "Operation(mo.while.condition(".
@@ -139,7 +139,7 @@ def graph_of(trace: Trace) -> StepGraph:
         ConversionError: A lowering failed.
         NotPlanned: It holds an operation that cannot be read.
     """
-    forks.build()
+    fork_safety.build()
     calls, trace.calls = trace.calls, False
     try:
         graph = build_graph(trace, "steps", _Unverified(), graph_type=_Recorded)

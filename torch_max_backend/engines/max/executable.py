@@ -1,0 +1,432 @@
+"""A compiled model as the function that AOTAutograd calls."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import is_not
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import torch
+from torch.profiler import record_function
+
+from torch_max_backend.engines.max.buffers import plain, to_buffer, to_tensor
+from torch_max_backend.engines.max.device_graphs import DeviceGraphs, replayable
+from torch_max_backend.engines.max.timers import quiet
+from torch_max_backend.gemm_providers.provider import routine
+from torch_max_backend.graph.signature_schema import Signature
+from torch_max_backend.process import fork_safety
+from torch_max_backend.runtime.results import (
+    Rebuild,
+    check,
+    evaluator_or_none,
+    execution_error,
+    returned,
+)
+from torch_max_backend.runtime.seeds import draw
+
+if TYPE_CHECKING:
+    from max.driver import Buffer
+    from max.engine import Model
+
+# Symbolic sizes, numbers, copies of arguments that are written to, the model's inputs.
+_Bound = tuple[list[Any], Sequence[Any], list[tuple[torch.Tensor, torch.Tensor]], list[Any]]
+
+# Ranges of torch's profiler.
+_RANGE = "torch_max_backend"
+_profiling = torch._C._autograd._profiler_enabled
+_numbers = itertools.count(1)
+
+_SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
+
+
+class Executable:
+    """Binds torch's arguments to a compiled model, runs it and rebuilds torch's results.
+
+    Called with one list, which it empties (AOTAutograd's boxed convention), so that arguments
+    can be freed as soon as torch no longer needs them.
+
+    Args:
+        model: The compiled model.
+        signature: How the traced graph is called.
+        constants: Tensors of the graph that are inputs of the model, by attribute name.
+        static: Positions of arguments whose memory rarely changes (parameters and buffers): their
+            MAX buffers are kept and checked against pointer, shape and strides on each call.
+        replay: Capture and replay kernel launches, on a GPU.
+    """
+
+    _boxed_call = True
+
+    def __init__(
+        self,
+        model: Model,
+        signature: Signature,
+        constants: Mapping[str, torch.Tensor],
+        static: Collection[int] = (),
+        replay: bool = False,
+    ) -> None:
+        self._execute = quiet(model._execute_device_tensors)
+        if replay and replayable(signature):
+            moving = [
+                k
+                for k, item in enumerate(signature.inputs)
+                if item.kind == "tensor" and item.index not in static
+            ]
+            self._execute = DeviceGraphs(model, self._execute, moving)
+        _executables.add(self)
+        self._number = next(_numbers)
+        self._signature = signature
+        names = list(signature.symbols)
+        texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
+        self._output_scalars_from = len(texts)
+        numbers_out = [o.source for o in signature.outputs if o.kind == "scalar"]
+        # What depends on data is known only after a run.
+        self._data_sources = list(signature.data_symbols.values())
+        self._evaluate_after: Callable[..., list[Any]] | None = None
+        if self._data_sources or signature.checks:
+            conditions = [text for text, _ in signature.checks]
+            after = [*names, *signature.data_symbols]
+            self._evaluate_after = evaluator_or_none(numbers_out + conditions, after)
+        else:
+            texts += numbers_out
+        self._evaluate = evaluator_or_none(texts, names)
+        wanted = bool(texts or self._evaluate_after)
+        wanted = wanted or any(o.sizes or o.strides for o in signature.layouts)
+        self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
+        names += signature.data_symbols
+        self._layouts = [Rebuild.of(layout, names) for layout in signature.layouts]
+        self._rebuilds = any(rebuild is not None for rebuild in self._layouts)
+        self._slots: list[_Slot] = []
+        scalar = 0
+        for item in signature.inputs:
+            if item.kind == "tensor":
+                self._slots.append(
+                    _Argument(item.index, item.mutated, item.index in static, item.order)
+                )
+            elif item.kind == "constant":
+                self._slots.append(_Fixed(constants[item.source]))
+            elif item.kind == "address":
+                self._slots.append(_Fixed(torch.tensor(routine(item.source))))
+            elif item.kind == "seed":
+                self._slots.append(_Seed(item.source))
+            elif item.kind == "carrier":
+                self._slots.append(_Carrier(scalar))
+                scalar += 1
+            else:
+                self._slots.append(_Scalar(scalar, _SCALAR_DTYPES[item.dtype]))
+                scalar += 1
+        # Inputs whose memory stays where it is from call to call, and the others.
+        self._lasting = [k for k, slot in enumerate(self._slots) if slot.static]
+        self._passing = [
+            k
+            for k, item in enumerate(signature.inputs)
+            if item.kind != "carrier" and not self._slots[k].static
+        ]
+        self._known: tuple[list[Any], _Extents] = ([], _Extents([]))
+        self._plan = [
+            (o.kind, o.index) if o.kind in ("value", "input") else (o.kind, -1)
+            for o in signature.outputs
+        ]
+        # MAX folds `x + 0` and merges equal nodes: any output may share memory, until a call whose
+        # tensors all have elements shows which ones do.
+        self._suspects: Sequence[int] = range(len(signature.layouts))
+        self._internal = frozenset(signature.internal)
+        self._views = dict(signature.views)
+        self._settled = False
+        self._only_values = all(
+            kind == "value" and index == i for i, (kind, index) in enumerate(self._plan)
+        ) and len(self._plan) == len(signature.layouts)
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        if _profiling():
+            return self._recorded(arguments)
+        bound = self._bind(arguments)
+        return self._rebuild(arguments, bound, self._run(arguments, bound))
+
+    def _recorded(self, arguments: list[Any]) -> list[Any]:
+        """A call as ranges of torch's profiler."""
+        with record_function(f"{_RANGE} graph {self._number}"):
+            with record_function(f"{_RANGE} bind"):
+                bound = self._bind(arguments)
+            with record_function(f"{_RANGE} run"):
+                results = self._run(arguments, bound)
+            with record_function(f"{_RANGE} rebuild"):
+                return self._rebuild(arguments, bound, results)
+
+    def _bind(self, arguments: list[Any]) -> _Bound:
+        symbols = [
+            arguments[i] if axis < 0 else arguments[i].shape[axis]
+            for i, axis in self._symbol_sources
+        ]
+        numbers = () if self._evaluate is None else self._evaluate(*symbols)
+        pending: list[tuple[torch.Tensor, torch.Tensor]] = []
+        buffers = [slot.buffer(arguments, numbers, pending) for slot in self._slots]
+        return symbols, numbers, pending, buffers
+
+    def _run(self, arguments: list[Any], bound: _Bound) -> list[torch.Tensor]:
+        try:
+            return [to_tensor(b) for b in self._execute(bound[3])]
+        except Exception as e:
+            raise execution_error(e, self._signature, arguments) from e
+
+    def _rebuild(
+        self, arguments: list[Any], bound: _Bound, results: list[torch.Tensor]
+    ) -> list[Any]:
+        symbols, numbers, pending, buffers = bound
+        if self._suspects:
+            self._separate(results, buffers, arguments)
+        symbols += [results[k].shape[dim] for k, dim in self._data_sources]
+        if self._rebuilds:
+            results = [
+                result if rebuild is None else rebuild(result, symbols)
+                for result, rebuild in zip(results, self._layouts, strict=True)
+            ]
+        after = None
+        if self._evaluate_after is not None:
+            after = self._evaluate_after(*symbols)
+            check(after, self._signature.checks)
+        for tensor, contiguous in pending:
+            tensor.copy_(contiguous)
+        for index, k in self._signature.copy_back:
+            arguments[index].copy_(results[k])
+        if self._only_values:
+            arguments.clear()
+            return results
+        scalars = numbers[self._output_scalars_from :] if after is None else after
+        outputs = returned(self._plan, results, arguments, scalars)
+        arguments.clear()
+        return outputs
+
+    def _separate(
+        self, results: list[torch.Tensor], buffers: list[Buffer], arguments: list[Any]
+    ) -> None:
+        """Give results that share memory with an input or another result memory of their own.
+
+        Those that only the backward graph takes may share with each other, and be views of
+        arguments: a copy costs more than its bytes, for it wakes up torch's threads, which then
+        keep the cores from MAX's.
+        """
+        asked = self._suspects  # another thread may settle them meanwhile
+        suspects = set(asked)
+        lasting = self._lasting_extents(buffers)
+        given = [_memory(buffers[k]) for k in self._passing]
+        extents = [_extent(r) for r in results]
+        kept = [e for i, e in enumerate(extents) if i not in suspects or i in self._internal]
+        taken = _Extents([*given, *kept])
+        sharing = []
+        for i in asked:
+            if i in self._internal:
+                continue
+            if lasting.overlap(extents[i]) or taken.overlap(extents[i]):
+                sharing.append(i)
+                results[i] = results[i].clone()
+                extents[i] = _extent(results[i])
+            taken.add(extents[i])
+        if self._internal:
+            shown = [e for i, e in enumerate(extents) if i not in self._internal]
+            public = _Extents([*given, *shown])
+            for i in asked:
+                if i not in self._internal:
+                    continue
+                if lasting.overlap(extents[i]) or public.overlap(extents[i]):
+                    sharing.append(i)
+                    view = self._view(i, results[i], arguments)
+                    results[i] = results[i].clone() if view is None else view
+        if not (self._settled or taken.empty or lasting.empty):
+            self._suspects = sorted({*sharing, *self._signature.maybe_aliased})
+            self._settled = True
+        if not self._suspects:
+            # Nobody will ask again, and notice that a parameter has moved.
+            self._known = ([], _Extents([]))
+
+    def _lasting_extents(self, buffers: list[Buffer]) -> _Extents:
+        """What the inputs occupy that stay where they are: found out anew where one did not."""
+        lasting = [buffers[k] for k in self._lasting]
+        known, extents = self._known
+        if len(known) != len(lasting) or any(map(is_not, known, lasting)):
+            extents = _Extents([_memory(b) for b in lasting])
+            # A copy that was made for this call alone must not live on here.
+            if all(self._slots[k].kept is b for k, b in zip(self._lasting, lasting, strict=True)):
+                self._known = lasting, extents
+        return extents
+
+    def _view(self, k: int, result: torch.Tensor, arguments: list[Any]) -> torch.Tensor | None:
+        """A result that is memory of an argument, as a view of it."""
+        argument = arguments[self._views[k]] if k in self._views else None
+        if argument is None or argument.dtype != result.dtype:
+            return None
+        start, end = _extent(argument)
+        first, last = _extent(result)
+        if first < start or last > end:
+            return None
+        offset = argument.storage_offset() + (first - start) // argument.element_size()
+        return argument.detach().as_strided(result.shape, result.stride(), offset)
+
+
+_executables: WeakSet[Executable] = WeakSet()
+
+
+class _Inherited(Executable):
+    """What an executable becomes in a forked child. Nobody asks where he is at each call."""
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        fork_safety.check()
+        raise AssertionError("executables are inherited in forked children alone")
+
+
+@fork_safety.in_child
+def _in_child() -> None:
+    if fork_safety.inherited():
+        for executable in _executables:
+            executable.__class__ = _Inherited
+
+
+class _Extents:
+    """Pieces of memory, none of which overlap: those that do become one.
+
+    Args:
+        given: First and last byte address + 1 of each.
+    """
+
+    def __init__(self, given: Sequence[tuple[int, int]]) -> None:
+        self.empty = any(start == end for start, end in given)
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(given):
+            if start == end:
+                continue
+            if self._ends and start < self._ends[-1]:
+                self._ends[-1] = max(end, self._ends[-1])
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def overlap(self, extent: tuple[int, int]) -> bool:
+        start, end = extent
+        if start == end:
+            return False
+        k = bisect_right(self._starts, start)
+        before = k > 0 and self._ends[k - 1] > start
+        return before or (k < len(self._starts) and self._starts[k] < end)
+
+    def add(self, extent: tuple[int, int]) -> None:
+        """Add one that overlaps none."""
+        start, end = extent
+        if start == end:
+            self.empty = True
+            return
+        k = bisect_right(self._starts, start)
+        self._starts.insert(k, start)
+        self._ends.insert(k, end)
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """First and last byte address + 1 of a contiguous tensor."""
+    start = tensor.data_ptr()
+    return start, start + tensor.nbytes
+
+
+def _memory(buffer: Buffer) -> tuple[int, int]:
+    start = buffer._data_ptr()
+    return start, start + buffer.num_elements * buffer.dtype.size_in_bytes
+
+
+class _Slot:
+    """One input of the model.
+
+    Attributes:
+        static: Whether its memory rarely changes.
+        kept: The buffer that it will use again, if any.
+    """
+
+    __slots__ = ()
+    static = False
+    kept: Any = None
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        """The buffer for one call. A tensor that the model writes to but cannot reach in place is
+        appended to ``pending`` with the copy that stands in for it."""
+        raise NotImplementedError
+
+
+class _Argument(_Slot):
+    __slots__ = ("cached", "index", "mutated", "order", "static")
+
+    def __init__(
+        self, index: int, mutated: bool, static: bool, order: tuple[int, ...] | None
+    ) -> None:
+        self.index = index
+        self.order = order
+        self.mutated = mutated
+        self.static = static
+        self.cached: tuple[int, Any, Any, Any, Any] | None = None
+
+    @property
+    def kept(self) -> Any:
+        cached = self.cached
+        return None if cached is None else cached[4]
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        tensor = arguments[self.index]
+        cached = self.cached
+        if (
+            cached is not None
+            and cached[0] == tensor.data_ptr()
+            and cached[1] == tensor.shape
+            and cached[2] == tensor.stride()
+            and cached[3] is tensor.dtype
+        ):
+            return cached[4]
+        view = tensor if self.order is None else tensor.permute(self.order)
+        contiguous = plain(view)
+        if self.mutated and contiguous is not view:
+            pending.append((view, contiguous))
+        buffer = to_buffer(contiguous)
+        if self.static:
+            kept = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, buffer
+            self.cached = kept if contiguous is view else None
+        return buffer
+
+
+class _Fixed(_Slot):
+    __slots__ = ("kept",)
+    static = True
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.kept = to_buffer(plain(tensor.detach()))
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return self.kept
+
+
+class _Carrier(_Slot):
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return to_buffer(torch.empty((numbers[self.number], 0), dtype=torch.int8))
+
+
+class _Scalar(_Slot):
+    __slots__ = ("dtype", "number")
+
+    def __init__(self, number: int, dtype: torch.dtype) -> None:
+        self.number = number
+        self.dtype = dtype
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return to_buffer(torch.tensor(numbers[self.number], dtype=self.dtype))
+
+
+class _Seed(_Slot):
+    __slots__ = ("device",)
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
+        return to_buffer(draw(self.device))

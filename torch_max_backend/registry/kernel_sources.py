@@ -1,0 +1,188 @@
+"""The package's Mojo kernels, precompiled once per compiler version and content.
+
+What nearly every model needs is one library, ``mojo_kernels/__init__.mojo``; each other family is
+one of its own, so that a model pays for precompiling only those that it calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from torch_max_backend.errors import CompilationError
+from torch_max_backend.process.private_folders import check_room, written_in
+from torch_max_backend.process.temporary_folders import temporary_folder
+
+BASE = "base"
+
+# Of the files that the Mojo compiler reads.
+_SUFFIXES = (".mojo", ".🔥")
+_IMPORT = re.compile(r"^from \.(\w+) import", re.MULTILINE)
+
+
+@cache
+def kernel_sources() -> Path:
+    """The folder of the Mojo sources: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        CompilationError: The installation lacks them.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "mojo_kernels", package.parent / "mojo_kernels"):
+        if (folder / "__init__.mojo").is_file():
+            return folder
+    raise CompilationError(
+        "The Mojo kernels (mojo_kernels/) are missing from this installation.",
+        "Reinstall torch-max-backend from a wheel or a full checkout.",
+    )
+
+
+@cache
+def kernel_digest() -> str:
+    """SHA-256 of the kernels' sources and the Mojo version."""
+    return source_digest(kernel_sources())
+
+
+def kernel_library_name(library: str = BASE) -> str:
+    """The name of the file that holds a precompiled library."""
+    # MAX caches the analysis of a library by path, so the name carries the content.
+    return f"{library}_{kernel_digest()[:24]}.mojoc"
+
+
+@cache
+def kernel_library_names() -> frozenset[str]:
+    """The names that precompiled libraries of these sources may have."""
+    families = [path.stem for path in kernel_sources().glob("*.mojo")]
+    return frozenset(kernel_library_name(name) for name in [BASE, *families])
+
+
+def source_digest(source: Path) -> str:
+    """SHA-256 of Mojo sources (a file, or the folder of a Mojo package) and the Mojo version.
+
+    Raises:
+        CompilationError: They cannot be read.
+    """
+    digest = hashlib.sha256(version("mojo-compiler").encode())
+    try:
+        for path in _files(source):
+            name = path.relative_to(source.parent)
+            digest.update(str(name).encode() + b"\0" + path.read_bytes() + b"\0")
+    except OSError as e:
+        raise CompilationError(f"The Mojo sources {source} cannot be read: {e}") from e
+    return digest.hexdigest()
+
+
+def _files(source: Path) -> list[Path]:
+    """The Mojo files of sources; what a link in a package leads to is compiled with it."""
+    if not source.is_dir():
+        return [source]
+    walk = os.walk(source, followlinks=True)
+    return sorted(Path(at, n) for at, _, names in walk for n in names if n.endswith(_SUFFIXES))
+
+
+def _file_name(library: str | Path) -> str:
+    if isinstance(library, str):
+        return kernel_library_name(library)
+    return f"{library.stem}_{source_digest(library)[:24]}.mojoc"
+
+
+def kernel_library_path(library: str | Path = BASE) -> Path:
+    """A precompiled library (a ``.mojoc``); precompiles it the first time.
+
+    Concurrent processes each write into a folder of their own and rename, so none sees a partial
+    file.
+
+    Args:
+        library: ``BASE``, the name of a family's file without ".mojo", or Mojo sources outside
+            this package: a file, or the folder of a Mojo package.
+
+    Raises:
+        CompilationError: There is no such family, or the Mojo compiler refused the sources.
+        CacheError: The library can be written nowhere.
+    """
+    name = _file_name(library)
+    path = _precompiled(library, name)
+    if not path.is_file():  # someone has cleared the cache since
+        _precompiled.cache_clear()
+        path = _precompiled(library, name)
+    return path
+
+
+@cache
+def _precompiled(library: str | Path, name: str) -> Path:
+    return written_in("kernels", lambda folder: _precompiled_in(folder, library, name))
+
+
+def _precompiled_in(folder: Path, library: str | Path, name: str) -> Path:
+    """The library of this name in a folder; raises ``OSError`` if it cannot be written there."""
+    target = folder / name
+    if target.is_file():
+        return target
+    # The compiled module is named after its file, so only the folder may be temporary.
+    with temporary_folder(".partial-", folder) as partial:
+        sources = partial / "sources"
+        _copy(library, sources) if isinstance(library, Path) else _gather(library, sources)
+        try:
+            _precompile(sources, partial / name)
+        except CompilationError:
+            check_room(folder)
+            raise
+        os.replace(partial / name, target)
+    return target
+
+
+def family_sources(family: str) -> dict[str, str]:
+    """The texts of a family's file and of what that imports, by name without ".mojo".
+
+    Raises:
+        CompilationError: There is no such family.
+    """
+    waiting, found = [family], {}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = (kernel_sources() / f"{name}.mojo").read_text()
+        except OSError as e:
+            raise CompilationError(f"There is no family of Mojo kernels {name!r}: {e}") from e
+        waiting += _IMPORT.findall(found[name])
+    return found
+
+
+def _gather(library: str, folder: Path) -> None:
+    """Make ``folder`` the Mojo package of a library: its family and what that imports."""
+    folder.mkdir()
+    for name, text in family_sources("__init__" if library == BASE else library).items():
+        (folder / f"{name}.mojo").write_text(text)
+    if library != BASE:
+        (folder / "__init__.mojo").write_text(f"from .{library} import *\n")
+
+
+def _copy(source: Path, folder: Path) -> None:
+    """Make ``folder`` the Mojo package of sources outside this package."""
+    if source.is_dir():
+        shutil.copytree(source, folder)
+        return
+    folder.mkdir()
+    shutil.copy(source, folder / source.name)
+    (folder / "__init__.mojo").write_text(f"from .{source.stem} import *\n")
+
+
+def _precompile(sources: Path, out: Path) -> None:
+    mojo = Path(sysconfig.get_path("scripts")) / "mojo"
+    command = [str(mojo) if mojo.is_file() else "mojo", "precompile"]
+    command += [str(sources), "-o", str(out)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as e:
+        raise CompilationError(f"The Mojo compiler could not be started: {e}") from e
+    if done.returncode != 0:
+        raise CompilationError("The Mojo kernels could not be compiled.", done.stderr.strip())
