@@ -36,7 +36,7 @@ class _Collected:
 def texts(run: Callable[[], Any]) -> list[tuple[str, str]]:
     """The MAX graph and the step table of each graph that a call compiles, forward ones first."""
     from torch_max_backend.backend import trace
-    from torch_max_backend.driver.direct import own_modes, prepare
+    from torch_max_backend.driver.passes import own_modes, prepare
     from torch_max_backend.engines.max.module import build_module
     from torch_max_backend.engines.steps.plan_text import text_of
     from torch_max_backend.engines.steps.planned import planned

@@ -110,10 +110,10 @@ class _Collected:
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
         """In the body, torch runs what MAX would."""
-        from torch_max_backend.driver import direct
-        from torch_max_backend.driver.partitioned import copied
+        from torch_max_backend.driver import job
+        from torch_max_backend.driver.torch_runs import copied
 
-        prepare = direct.prepare
+        prepare = job.prepare
 
         def prepared(module: GraphModule, *others: Any) -> Any:
             plain = copied(module)
@@ -122,8 +122,8 @@ class _Collected:
             return trace
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(direct, "prepare", prepared)
-            patch.setattr(direct.Job, "functions", lambda *jobs: [self._run(j) for j in jobs])
+            patch.setattr(job, "prepare", prepared)
+            patch.setattr(job.Job, "functions", lambda *jobs: [self._run(j) for j in jobs])
             yield
 
     def _run(self, job: Any) -> Callable[[list[Any]], Sequence[Any]]:
@@ -137,7 +137,8 @@ class _Collected:
         are."""
         from tests.support.module_cache import artifact_of
         from torch_max_backend.cache import store
-        from torch_max_backend.driver.direct import _planned, own_modes
+        from torch_max_backend.driver.compiling import make_plans
+        from torch_max_backend.driver.passes import own_modes
         from torch_max_backend.engines.max.module import build_module
         from torch_max_backend.errors import MaxBackendError
 
@@ -146,7 +147,7 @@ class _Collected:
             for job in self._jobs.values():
                 # What has no step is an error of its page again, or runs in torch.
                 with contextlib.suppress(MaxBackendError):
-                    jobs += [] if _planned([job]) else [job]
+                    jobs += [] if make_plans([job]) else [job]
             if jobs:
                 module, libraries = build_module([job.trace for job in jobs])
                 artifact = artifact_of(module, libraries, f"{len(jobs)} graphs")

@@ -115,7 +115,7 @@ class Precompiled:
             return {entry: self._models[entry]}
 
         self.loaded = 0
-        with self._patched("torch_max_backend.driver.direct._load", load):
+        with self._patched("torch_max_backend.driver.job.stored_models", load):
             yield self
 
     @contextlib.contextmanager
@@ -157,7 +157,8 @@ class Precompiled:
         from functorch.compile import make_boxed_func
 
         from torch_max_backend.cache.key import cache_key, components
-        from torch_max_backend.driver.direct import CompiledGraph, prepare
+        from torch_max_backend.driver.passes import prepare
+        from torch_max_backend.driver.unit import CompiledGraph
 
         with _disable_current_modes():
             trace = prepare(module, exact=exact)
@@ -169,7 +170,7 @@ class Precompiled:
 
     def _compile(self) -> None:
         from tests.support.module_cache import models_of
-        from torch_max_backend.driver.direct import own_modes
+        from torch_max_backend.driver.passes import own_modes
         from torch_max_backend.engines.max.module import build_module
         from torch_max_backend.engines.steps.planned import planned
         from torch_max_backend.engines.steps.serialize import deserialized, serialized

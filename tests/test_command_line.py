@@ -157,7 +157,7 @@ def test_threads_of_the_script_are_waited_for(run: Callable[..., Any]) -> None:
 
 
 def test_a_graph_that_is_not_stored_is_a_failure(run: Callable[..., Any]) -> None:
-    text = STORES + "from torch_max_backend.compile import background\n"
+    text = STORES + "from torch_max_backend.driver import background\n"
     status, _, error = run(text + "background.failures.append('no such kernel')")
     assert status == 1
     assert "2 graphs compiled, 0 there already, 1 failed" in error

@@ -194,7 +194,7 @@ def test_a_damaged_artifact_gives_a_right_answer(started: Started) -> None:
 def test_options_turn_the_cache_off_and_on(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_max_backend.driver.direct import caching
+    from torch_max_backend.driver.unit import caching
     from torch_max_backend.options import Options
 
     assert caching(Options())

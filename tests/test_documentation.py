@@ -154,7 +154,7 @@ def test_every_public_name_is_in_the_pages() -> None:
 
 
 def test_options_page_names_the_default_bank() -> None:
-    from torch_max_backend.gemm_providers.provider import names
+    from torch_max_backend.gemm_providers.choice import names
 
     (row,) = re.findall(r"^\| `bank` .*$", OPTIONS.read_text(), re.M)
     assert all(f'`"{name}"`' in row for name in names())

@@ -111,7 +111,7 @@ def test_kernels_that_cannot_be_built_are_told_or_left_to_max(
         raise CompilationError("MAX was asked")
 
     monkeypatch.setattr(table, "kernels_of", fail)
-    monkeypatch.setattr("torch_max_backend.driver.direct._made", compiles)
+    monkeypatch.setattr("torch_max_backend.driver.job.compile_together", compiles)
     for engine, words in (("steps", "could not build gemm"), ("auto", "MAX was asked")):
         monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
         with pytest.raises(CompilationError, match=words):

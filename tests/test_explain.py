@@ -116,10 +116,10 @@ def test_why_an_artifact_is_missing(private_cache: Path) -> None:
     assert not part.cached
     assert part.miss == "no artifact of this graph"
     from tests.tracing import traced
-    from torch_max_backend.driver.partitioned import Plan
+    from torch_max_backend.driver.partitioned import Partitioned
     from torch_max_backend.options import Options
 
-    (piece,) = Plan(traced(function, x), (), Options()).pieces
+    (piece,) = Partitioned(traced(function, x), (), Options()).pieces
     assert piece.job is not None
     store.put("0" * 64, b"", {**piece.job.parts, "max": "1.0", "target": "another"})
     (part,) = explain(function, x).graphs[0].parts

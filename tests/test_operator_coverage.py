@@ -10,7 +10,7 @@ import torch
 
 from tests.support.groups import compile_group
 
-PAGE = Path(__file__).parents[2] / "docs" / "ops.md"
+PAGE = Path(__file__).parents[1] / "docs" / "ops.md"
 
 
 @pytest.mark.skipif(torch.__version__ < "2.15", reason="the page is of the operators of torch 2.15")

@@ -129,7 +129,7 @@ def _executable(record: profile.Graph | None) -> tuple[Any, Any]:
     """A function for a model that doubles, and the model's own function."""
     from max.driver import Buffer
 
-    from torch_max_backend.driver.direct import executable
+    from torch_max_backend.driver.loading import executable
     from torch_max_backend.graph.signature import ModelInput, Output, Signature
     from torch_max_backend.graph.signature_schema import Layout
 

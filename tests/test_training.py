@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from tests.precompiled import Interpreted
 from torch_max_backend import UnsupportedError, max_backend
 from torch_max_backend.cache import loaded_models, store
-from torch_max_backend.driver.direct import CompiledGraph
+from torch_max_backend.driver.unit import CompiledGraph
 from torch_max_backend.graph.signature import Signature
 
 pytestmark = pytest.mark.xdist_group("training")
@@ -35,16 +35,16 @@ def plans(lent_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.fixture
 def modules(private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many graphs each module had that MAX compiled."""
-    from torch_max_backend.driver import direct
+    from torch_max_backend.driver import job
 
     counts: list[int] = []
-    made = direct._made
+    made = job.compile_together
 
     def counted(jobs: Any) -> Any:
         counts.append(len(jobs))
         return made(jobs)
 
-    monkeypatch.setattr(direct, "_made", counted)
+    monkeypatch.setattr(job, "compile_together", counted)
     return counts
 
 

@@ -18,14 +18,9 @@ from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile
 from torch_max_backend.compat import dynamo_names
-from torch_max_backend.driver.direct import CompiledGraph, caching
-from torch_max_backend.driver.partitioned import (
-    compile_graph,
-    falls_back,
-    left_to_torch,
-    or_eager,
-    start,
-)
+from torch_max_backend.driver.strategies import compile_graph, start
+from torch_max_backend.driver.torch_runs import falls_back, left_to_torch, or_eager
+from torch_max_backend.driver.unit import CompiledGraph, caching
 from torch_max_backend.errors import ForkError, MaxBackendError, OptionError, join_dynamo
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options

@@ -110,7 +110,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _bank() -> Iterator[Finding]:
-    from torch_max_backend.gemm_providers.provider import provider
+    from torch_max_backend.gemm_providers.choice import provider
 
     found = provider()
     assert found is not None

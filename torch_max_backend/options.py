@@ -14,6 +14,8 @@ MODES = ("default", "reduce-overhead", "max-autotune")
 BANKS = ("mojo", "mkl")
 FALLBACKS = ("eager", "inductor", "error")
 ENGINES = ("auto", "steps", "max")
+# Passes that a graph can do without (``driver/passes.py`` says what each does).
+OPTIONAL_PASSES = ("constant_folding", "strided_copies", "narrow_weights", "epilogue_fusion")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class Options:
         min_ops: Graphs, and parts of a graph that MAX does not take whole, with fewer operators
             stay with torch. Sizes, views and results of operators that have several do not count.
             ``None``: 2 for graphs, 6 for parts. Without effect with ``fallback="error"``.
+        skip_passes: Names of passes over the graph to leave out, to find one that makes a result
+            wrong: ``"constant_folding"``, ``"strided_copies"``, ``"narrow_weights"``,
+            ``"epilogue_fusion"``.
     """
 
     mode: str = "default"
@@ -63,6 +68,7 @@ class Options:
     activation_memory_budget: float | None = None
     fallback: str | None = None
     min_ops: int | None = None
+    skip_passes: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -94,6 +100,7 @@ class Options:
                     f"Option {name!r} of the max backend must be {kind} or None, "
                     f"not {value!r} ({type(value).__name__})."
                 )
+        given["skip_passes"] = tuple(given.get("skip_passes") or ())
         return cls(**given)
 
 
@@ -113,6 +120,9 @@ def _fits(name: str, value: Any) -> tuple[bool, str]:
         return number and 0 <= value <= 1, "a number from 0 to 1"
     if name == "min_ops":
         return type(value) is int and value >= 0, "an int from 0"
+    if name == "skip_passes":
+        fits = isinstance(value, (list, tuple)) and all(v in OPTIONAL_PASSES for v in value)
+        return fits, f"a list of names among {', '.join(map(repr, OPTIONAL_PASSES))}"
     if name in ("fallback", "engine"):
         allowed = FALLBACKS if name == "fallback" else ENGINES
         return value in allowed, ", ".join(map(repr, allowed))

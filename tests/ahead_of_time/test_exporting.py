@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from torch_max_backend import OptionError, PackageError, UnsupportedOperatorError, export
-from torch_max_backend.driver.direct import Job
+from torch_max_backend.driver.job import Job
 
 Pair = namedtuple("Pair", "a b")
 

@@ -53,7 +53,7 @@ import torch
 from max.graph import TensorType, ops
 from torch._dynamo.utils import counters
 from torch_max_backend import map_to, max_backend, mojo_op
-from torch_max_backend.driver import direct
+from torch_max_backend.driver.job import job_of
 from torch_max_backend.registry import kernel_sources
 from torch_max_backend.engines.max import module
 
@@ -64,7 +64,7 @@ def mojo(name, source, kernel="add"):
     return mojo_op(f"sources::{name}(Tensor x) -> Tensor", source, fake=torch.empty_like,
                    kernel=kernel)
 
-def mapped(name, kernel_sources, kernel="add"):
+def mapped(name, kernels, kernel="add"):
     op = torch.library.custom_op(f"sources::{name}", lambda x: x.clone(), mutates_args=(),
                                  schema="(Tensor x) -> Tensor")
     op.register_fake(torch.empty_like)
@@ -100,7 +100,7 @@ def compiled(op):
 jobs = []
 
 def collect(graph, static, options):
-    jobs.append(direct.start(graph, static, options))
+    jobs.append(job_of(graph, static, options))
     return jobs[-1].graph(lambda arguments: [torch.empty_like(a) for a in arguments])
 
 with (

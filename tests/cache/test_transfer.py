@@ -187,7 +187,7 @@ def test_nothing_for_this_machine(
 
 
 def test_the_bank_of_this_machine_fits(tmp_path: Path) -> None:
-    from torch_max_backend.gemm_providers.provider import provider
+    from torch_max_backend.gemm_providers.choice import provider
 
     found = provider()
     if found is None:

@@ -241,7 +241,7 @@ def test_without_a_home(
     warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, precompiled: list[Path]
 ) -> None:
     from torch_max_backend import environment
-    from torch_max_backend.driver.direct import _place
+    from torch_max_backend.driver.loading import model_place
 
     def fail() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -249,7 +249,7 @@ def test_without_a_home(
     monkeypatch.setattr(environment, "cache_dir", fail)
     store.put("key", b"artifact", PARTS)
     assert store.get("key") is None
-    assert _place("key", True) != _place("key", False)
+    assert model_place("key", True) != model_place("key", False)
     assert len(warnings()) == 1
     assert kernel_sources.kernel_library_path("fft").is_file()
     with pytest.raises(CacheError, match="home"):
@@ -429,7 +429,7 @@ def test_dumps_are_left_out(
     warnings: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torch_max_backend.driver.dump import keep
+    from torch_max_backend.driver.compile_files import keep
 
     into = tmp_path / "dumps"
     monkeypatch.setenv("TORCH_MAX_BACKEND_DUMP", str(into))

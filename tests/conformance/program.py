@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import torch_max_backend.ops  # noqa: F401
-from torch_max_backend.driver.direct import prepare
+from torch_max_backend.driver.passes import prepare
 from torch_max_backend.graph.decompositions.table import decomposition_table
 from torch_max_backend.graph.dispatch_override import whole
 from torch_max_backend.graph.signature import Trace

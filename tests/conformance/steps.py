@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.conformance.program import Program, trace_program
-from torch_max_backend.engines.steps.instances import instance_of
 from torch_max_backend.engines.steps.libraries import addresses
 from torch_max_backend.engines.steps.planned import planned
+from torch_max_backend.engines.steps.planner.instances import instance_of
 from torch_max_backend.engines.steps.planner.plan import KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable
 from torch_max_backend.engines.steps.shells import Instance

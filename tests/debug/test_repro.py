@@ -15,8 +15,7 @@ from tests.driver.test_partitioned import unknown
 from tests.support.groups import compile_group
 from torch_max_backend import max_backend
 from torch_max_backend.cache import store
-from torch_max_backend.debug import repro
-from torch_max_backend.driver import dump
+from torch_max_backend.debug import dump, repro
 
 
 class _Net(nn.Module):

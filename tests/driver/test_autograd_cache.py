@@ -74,7 +74,7 @@ def test_another_torch_keeps_its_own_keys() -> None:
     program = (
         "from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails as D\n"
         "del D._init_fx_graph_hash_details\n"
-        "from torch_max_backend.cache import autograd_key\n"
+        "from torch_max_backend.compat import autograd_key\n"
         "autograd_key.install()\n"
         "assert not hasattr(D, '_init_fx_graph_hash_details')\n"
     )

@@ -63,7 +63,7 @@ def test_the_fastest_stays_unless_it_is_noise(
     assert first([]) == [best]
     assert second([]) == ["other"]
     assert list(tuned[0].jobs) == [best]
-    assert tuned[0].name == best
+    assert tuned[0].chosen.name == best
 
 
 def test_the_default_stays_if_timing_fails(
@@ -88,11 +88,11 @@ def test_a_candidate_that_does_not_compile_costs_only_the_tuning(
 
 
 def test_plans_and_what_max_compiles_are_candidates() -> None:
-    from torch_max_backend.driver.direct import start
+    from torch_max_backend.driver.autotuned import job_or_candidates
 
     def jobs(**options: Any) -> list[str]:
         (graph,) = traced_all(lambda a, b: (a @ b).relu(), torch.randn(3, 4), torch.randn(4, 5))
-        made = start(graph, (), Options(mode="max-autotune", cache=False, **options))
+        made = job_or_candidates(graph, (), Options(mode="max-autotune", cache=False, **options))
         return list(made.jobs)
 
     found = jobs(engine="auto")
@@ -104,17 +104,17 @@ def test_plans_and_what_max_compiles_are_candidates() -> None:
 
 
 def test_each_bank_is_a_candidate_where_it_matters(max_engine: None) -> None:
-    from torch_max_backend.driver.direct import start
+    from torch_max_backend.driver.autotuned import job_or_candidates
 
     (product,) = traced_all(lambda a, b: (a @ b).relu(), torch.randn(3, 4), torch.randn(4, 5))
-    made = start(product, (), TUNED)
+    made = job_or_candidates(product, (), TUNED)
     assert isinstance(made, autotuned.Tuned)
     assert {"mojo", "max"} <= set(made.jobs)
     assert len({job.entry for job in made.jobs.values()}) == len(made.jobs)
     (plain,) = traced_all(lambda a: a.relu() + 1, torch.randn(3, 4))
-    assert len(start(plain, (), TUNED).jobs) == 1
+    assert len(job_or_candidates(plain, (), TUNED).jobs) == 1
     (again,) = traced_all(lambda a, b: (a @ b).relu(), torch.randn(3, 4), torch.randn(4, 5))
-    only = start(again, (), Options(mode="max-autotune", cache=False, bank="mojo"))
+    only = job_or_candidates(again, (), Options(mode="max-autotune", cache=False, bank="mojo"))
     assert list(only.jobs) == ["mojo"]
 
 

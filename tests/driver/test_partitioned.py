@@ -96,12 +96,12 @@ def _graph(function: Callable[..., Any], dynamic: bool) -> tuple[GraphModule, li
 @cache
 def _functions() -> dict[str, tuple[Any, Any, GraphModule, list[Any]]]:
     """Each case with its plan and its function, compiled as one module."""
-    from torch_max_backend.driver.partitioned import Plan
+    from torch_max_backend.driver.partitioned import Partitioned
 
     torch.manual_seed(0)
     options = Options(fallback="eager", min_ops=0, cache=False)
     graphs = {name: _graph(*case) for name, case in CASES.items()}
-    plans = [Plan(module, (), options) for module, _ in graphs.values()]
+    plans = [Partitioned(module, (), options) for module, _ in graphs.values()]
     made = plans[0].functions(*plans[1:])
     return {
         name: (plan, function, *graphs[name])
@@ -156,7 +156,7 @@ def test_eager_takes_over_if_inductor_fails_too(messages: Callable[[], list[str]
 def messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """What is logged; nothing was told before. Graphs fall back, as they do for users."""
     monkeypatch.setenv("TORCH_MAX_BACKEND_FALLBACK", "eager")
-    monkeypatch.setattr("torch_max_backend.driver.partitioned._told", set())
+    monkeypatch.setattr("torch_max_backend.driver.torch_runs._told", set())
     torch._dynamo.reset()
     counters.clear()
     with caplog.at_level(logging.WARNING, "torch_max_backend"):
@@ -226,7 +226,7 @@ def test_a_graph_that_max_cannot_compile(
     def fails(*given: Any) -> Any:
         raise CompilationError("no registers left")
 
-    monkeypatch.setattr("torch_max_backend.driver.direct._made", fails)
+    monkeypatch.setattr("torch_max_backend.driver.job.compile_together", fails)
     x = torch.randn(3, 5, requires_grad=True)
     compiled = torch.compile(lambda v: (v.sin() * 3).exp().sum(), backend=max_backend)
     compiled(x).backward()
@@ -249,11 +249,11 @@ class _Failing:
 
 @pytest.mark.parametrize("known", [True, False], ids=["with its graph", "from the cache"])
 def test_a_model_that_fails_while_it_runs(known: bool, messages: Any) -> None:
-    from torch_max_backend.driver.partitioned import Piece, _Guarded, or_eager
+    from torch_max_backend.driver.torch_runs import Guarded, or_eager
 
     module, given = _graph(lambda x, w: (x + w).cos(), False)
     fails = _Failing(ExecutionError("out of memory"))
-    guarded = _Guarded(fails, Piece(module, ()), False)
+    guarded = Guarded(fails, module, False)
     whole = or_eager(fails, module)
     for _ in range(2):
         found = guarded(list(given)) if known else whole(*given)
@@ -273,12 +273,12 @@ def _after_writing() -> ExecutionError:
     "error", [_after_writing(), IndexOutOfBoundsError("index 9"), LinearAlgebraError("singular")]
 )
 def test_an_error_that_eager_cannot_mend_is_raised(error: ExecutionError, messages: Any) -> None:
-    from torch_max_backend.driver.partitioned import Piece, _Guarded, or_eager
+    from torch_max_backend.driver.torch_runs import Guarded, or_eager
 
     module, given = _graph(lambda x, w: (x + w).cos(), False)
     fails = _Failing(error)
     with pytest.raises(type(error)):
-        _Guarded(fails, Piece(module, ()), False)(list(given))
+        Guarded(fails, module, False)(list(given))
     with pytest.raises(type(error)):
         or_eager(fails, module)(*given)
     assert not counters["max_backend"]["failed runs"]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from tests.graph.passes.test_epilogue_fusion import FUSED
 from tests.support.groups import compile_group
-from torch_max_backend.gemm_providers import provider as bank
+from torch_max_backend.gemm_providers import choice as bank
 
 if TYPE_CHECKING:
     from tests.conformance.program import Program

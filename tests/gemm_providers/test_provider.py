@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_max_backend.errors import ExecutionError
-from torch_max_backend.gemm_providers import provider as bank
+from torch_max_backend.gemm_providers import choice as bank
 from torch_max_backend.gemm_providers.provider import Provider
 
 Candidates = dict[str, Callable[[], Provider | None]]
@@ -24,8 +24,8 @@ _Routine = ctypes.CFUNCTYPE(None, *_POINTERS)
 def candidates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Candidates]:
     """What ``provider`` asks, for the test to change; nothing is remembered of it."""
     bank.names()
-    found = dict(bank._candidates)
-    monkeypatch.setattr(bank, "_candidates", found)
+    found = dict(bank.CANDIDATES)
+    monkeypatch.setattr(bank, "CANDIDATES", found)
     bank.provider.cache_clear()
     yield found
     bank.provider.cache_clear()
@@ -92,7 +92,7 @@ def test_a_missing_routine_is_an_error(candidates: Candidates) -> None:
 
 def test_a_bank_that_is_not_here_is_an_error(candidates: Candidates) -> None:
     from tests.tracing import traced
-    from torch_max_backend.driver.direct import prepare
+    from torch_max_backend.driver.passes import prepare
     from torch_max_backend.errors import OptionError
     from torch_max_backend.options import Options
 
@@ -106,7 +106,7 @@ def test_graphs_ask_for_what_they_call(
     candidates: Candidates, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
     from tests.tracing import traced
-    from torch_max_backend.driver.direct import prepare
+    from torch_max_backend.driver.passes import prepare
     from torch_max_backend.graph.signature import Signature
     from torch_max_backend.options import Options
 

@@ -81,7 +81,7 @@ def loaded(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def refuse(jobs: object) -> None:
         raise AssertionError("it compiles")
 
-    monkeypatch.setattr("torch_max_backend.driver.direct._made", refuse)
+    monkeypatch.setattr("torch_max_backend.driver.job.compile_together", refuse)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

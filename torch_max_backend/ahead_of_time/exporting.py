@@ -26,7 +26,8 @@ from torch_max_backend.ahead_of_time.manifest import (
 )
 from torch_max_backend.ahead_of_time.trees import dumped
 from torch_max_backend.ahead_of_time.weights import header_digest, save, stored
-from torch_max_backend.driver.direct import Job, own_modes, start
+from torch_max_backend.driver.job import Job, job_of
+from torch_max_backend.driver.passes import own_modes
 from torch_max_backend.errors import PackageError
 from torch_max_backend.options import Options
 
@@ -127,7 +128,7 @@ class Prepared:
         found = program(model)
         trees = dumped(found.trees[0], "the arguments"), dumped(found.trees[1], "the results")
         text = _readable(found.module)
-        job = start(found.module, range(len(found.state)), parsed)
+        job = job_of(found.module, range(len(found.state)), parsed)
         inputs, symbols, conditions = call(found, job.trace.symbols)
         fields = {
             "inputs": inputs,

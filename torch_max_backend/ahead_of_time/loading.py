@@ -26,7 +26,7 @@ from torch_max_backend.ahead_of_time.manifest import (
 from torch_max_backend.ahead_of_time.weights import header_digest, opened
 from torch_max_backend.cache.compatibility import cache_key, misfits
 from torch_max_backend.cache.store import Entry
-from torch_max_backend.driver.direct import load_graph
+from torch_max_backend.driver.loading import load_graph
 from torch_max_backend.errors import CompilationError, InputError, PackageError
 
 

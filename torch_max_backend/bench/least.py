@@ -49,7 +49,7 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     from torch.utils._pytree import tree_leaves
 
     import torch_max_backend.ops  # noqa: F401
-    from torch_max_backend.driver.direct import prepare
+    from torch_max_backend.driver.passes import prepare
     from torch_max_backend.engines.max.executable import Executable
     from torch_max_backend.engines.max.loading import load_models
     from torch_max_backend.engines.max.module import build_module, compile_module

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_max_backend.bench.steady import alternate
-from torch_max_backend.gemm_providers import provider as bank
+from torch_max_backend.gemm_providers import choice as bank
 
 # Rows, columns, depth; whether the right operand is kept as torch keeps weights.
 PRODUCTS = [

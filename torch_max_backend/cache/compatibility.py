@@ -71,7 +71,7 @@ def misfits(parts: Mapping[str, str], names: tuple[str, ...] = ()) -> dict[str, 
 
 
 def _has_bank(identity: str) -> bool:
-    from torch_max_backend.gemm_providers.provider import provider
+    from torch_max_backend.gemm_providers.choice import provider
 
     here = provider(identity.partition(" ")[0])
     return here is not None and here.identity == identity

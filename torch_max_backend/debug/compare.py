@@ -156,11 +156,12 @@ class _Comparing:
 
     def _compared(self, kind: str, module: GraphModule, static: Collection[int]) -> Any:
         from torch_max_backend.driver.autograd_cache import MaxOutputCode
-        from torch_max_backend.driver.partitioned import Plan, copied
+        from torch_max_backend.driver.partitioned import Partitioned
+        from torch_max_backend.driver.torch_runs import copied
 
         plain = copied(module)
         shown, names = _instrumented(copied(module))
-        plans = [Plan(graph, static, self.options) for graph in (plain, shown)]
+        plans = [Partitioned(graph, static, self.options) for graph in (plain, shown)]
         served, traced = plans[0].functions(plans[1])
 
         def run(arguments: list[Any]) -> list[Any]:

@@ -19,7 +19,8 @@ from torch._inductor.output_code import OutputCode
 from torch_max_backend.cache import store
 from torch_max_backend.cache.compatibility import environment_components, misfits, runtime_digest
 from torch_max_backend.compat import autograd_key
-from torch_max_backend.driver.direct import CompiledGraph, load_graph
+from torch_max_backend.driver.loading import load_graph
+from torch_max_backend.driver.unit import CompiledGraph
 from torch_max_backend.engines.steps.instructions import product_precision
 from torch_max_backend.errors import CacheError
 from torch_max_backend.graph.signature import Signature

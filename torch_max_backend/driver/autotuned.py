@@ -16,7 +16,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from torch_max_backend.driver.direct import CompiledGraph, Function, Job, own_modes, start
+from torch_max_backend.cache import store
+from torch_max_backend.driver.background import Background
+from torch_max_backend.driver.job import Job, job_of
+from torch_max_backend.driver.passes import own_modes
+from torch_max_backend.driver.torch_runs import copied
+from torch_max_backend.driver.unit import CompiledGraph, Function
 from torch_max_backend.errors import CompilationError, MaxBackendError
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
@@ -30,9 +35,8 @@ MARGIN = 0.03
 
 
 class Tuned:
-    """In the place of a pipeline's ``Job``: several, of which the fastest stays.
-
-    The arguments are those of ``pipeline.start``.
+    """In the place of a ``Job``: several, of which the fastest stays. The arguments are those of
+    ``job_of``.
 
     Attributes:
         jobs: The candidates by engine and bank, the default first; once they are timed, the fastest
@@ -46,13 +50,11 @@ class Tuned:
         options: Options,
         exact: int | None = None,
     ) -> None:
-        from torch_max_backend.driver.partitioned import copied
-
         plain = replace(options, mode="default")
         free = [b for b in banks() if options.bank is None or options.bank is True]
         spare = copied(module)
         self._values = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
-        first = start(module, static, plain, exact)
+        first = job_of(module, static, plain, exact)
         others = [replace(plain, bank=b) for b in free]
         if first.engine != "max":
             # Steps have no kernels of MAX's own.
@@ -63,7 +65,7 @@ class Tuned:
         entries = {first.entry}
         for other in others:
             try:
-                job = start(copied(spare), static, other, exact)
+                job = job_of(copied(spare), static, other, exact)
             except MaxBackendError as e:
                 log.info("No candidate with %s: %s", other, e)
                 continue
@@ -76,24 +78,20 @@ class Tuned:
         """The fastest candidate, or until that is known the default."""
         return next(iter(self.jobs.values()))
 
-    def __getattr__(self, name: str) -> Any:
-        # What is asked of a job is asked of the chosen one.
-        return getattr(self.chosen, name)
-
     def graph(self, function: Function) -> CompiledGraph:
         """The graph, to be run by ``function``."""
         return self.chosen.graph(function)
 
-    def in_background(self, eager: Function) -> Function:
-        """The function; a plan, or else ``eager``, serves until the fastest is known."""
-        from torch_max_backend.cache import store
-        from torch_max_backend.driver.background import Background
-
+    def in_background(self, eager: Function | None = None) -> Function:
+        """The function; a plan, or else ``eager`` or what torch makes of the graph, serves until
+        the fastest is known."""
         if all(job.caching and store.has(job.entry) for job in self.jobs.values()):
             return self.functions()[0]
         if self.chosen.engine != "max":
-            eager = self.chosen.in_background(eager)
-        return Background(eager, lambda: self.functions()[0])
+            meanwhile = self.chosen.in_background(eager)
+        else:
+            meanwhile = eager or self.chosen.by_torch()
+        return Background(meanwhile, lambda: self.functions()[0])
 
     def functions(self, *others: Tuned) -> list[Function]:
         """The fastest function of this graph and of others; everything is compiled as one module,
@@ -129,6 +127,15 @@ class Tuned:
         return functions[best]
 
 
+def job_or_candidates(
+    module: GraphModule, static: Collection[int], options: Options, exact: int | None = None
+) -> Job | Tuned:
+    """``job_of``, or with ``mode="max-autotune"`` all candidates; arguments and errors are the
+    same."""
+    make = Tuned if options.mode == "max-autotune" else job_of
+    return make(module, static, options, exact)
+
+
 def _name(job: Job) -> str:
     bank = (job.trace.signature.bank or "max").split()[0]
     return bank if job.engine == "max" else f"steps {bank}"
@@ -136,7 +143,7 @@ def _name(job: Job) -> str:
 
 def banks() -> list[str | bool]:
     """What option ``bank`` takes on this machine, MAX's own kernels last."""
-    from torch_max_backend.gemm_providers.provider import names, provider
+    from torch_max_backend.gemm_providers.choice import names, provider
 
     return [*(name for name in names() if provider(name) is not None), False]
 

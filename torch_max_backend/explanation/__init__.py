@@ -12,7 +12,7 @@ from torch._dynamo import output_graph
 from torch.fx import GraphModule
 
 from torch_max_backend import backend
-from torch_max_backend.driver.partitioned import Plan
+from torch_max_backend.driver.partitioned import Partitioned
 from torch_max_backend.explanation.report import Break, Explanation, GraphReport, graph_report
 from torch_max_backend.options import Options
 
@@ -24,7 +24,7 @@ def explain(
     *args: Any,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
-    plans: list[tuple[str, Plan]] | None = None,
+    plans: list[tuple[str, Partitioned]] | None = None,
     **kwargs: Any,
 ) -> Explanation:
     """Call a function or module once in eager PyTorch and tell what the backend would make of it.
@@ -71,7 +71,7 @@ def original(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def explained(plans: list[tuple[str, Plan]] | None = None) -> Iterator[Explanation]:
+def explained(plans: list[tuple[str, Partitioned]] | None = None) -> Iterator[Explanation]:
     """In the body, what the backend is asked to compile is explained and runs in eager PyTorch.
 
     Args:
@@ -106,7 +106,7 @@ class _Collector:
     """Takes graphs as a compiler does, and has them run by torch."""
 
     def __init__(
-        self, found: Explanation, options: Options, plans: list[tuple[str, Plan]] | None
+        self, found: Explanation, options: Options, plans: list[tuple[str, Partitioned]] | None
     ) -> None:
         self.found = found
         self.options = options
@@ -127,7 +127,7 @@ class _Collector:
     ) -> Any:
         from torch_max_backend.driver.autograd_cache import MaxOutputCode
 
-        plan = Plan(module, static, self.options, exact)
+        plan = Partitioned(module, static, self.options, exact)
         plan.settle()
         self.plans.append((kind, plan))
         self.found.graphs.append(graph_report(kind, plan, exact))

@@ -13,8 +13,8 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 if TYPE_CHECKING:
-    from torch_max_backend.driver.direct import Job
-    from torch_max_backend.driver.partitioned import Piece, Plan
+    from torch_max_backend.driver.job import Job
+    from torch_max_backend.driver.partitioned import Partitioned, Piece
 
 
 # Why torch runs operators that MAX would take.
@@ -183,7 +183,7 @@ class Explanation:
         return self.svg()
 
 
-def graph_report(kind: str, plan: Plan, returned: int | None) -> GraphReport:
+def graph_report(kind: str, plan: Partitioned, returned: int | None) -> GraphReport:
     """Report on a graph.
 
     Args:
@@ -209,7 +209,7 @@ def graph_report(kind: str, plan: Plan, returned: int | None) -> GraphReport:
     )
 
 
-def _operators(plan: Plan, nodes: list[Node]) -> list[Operator]:
+def _operators(plan: Partitioned, nodes: list[Node]) -> list[Operator]:
     from torch_max_backend.graph.describe import source_line
 
     merged = set(plan.merged)
@@ -240,8 +240,8 @@ def _part(piece: Piece) -> PartReport:
     from torch_max_backend.cache import store
     from torch_max_backend.graph.split import is_work
 
-    job = piece.job
-    assert job is not None
+    assert piece.job is not None
+    job = piece.job.chosen
     nodes = list(piece.module.graph.nodes)
     cached = job.caching and store.has(job.entry)
     miss = ""
@@ -264,7 +264,7 @@ def _part(piece: Piece) -> PartReport:
 
 def _engine(job: Job) -> tuple[str, int, dict[str, str]]:
     """Who would run a graph, in how many steps, and why not as steps."""
-    from torch_max_backend.driver.direct import own_modes
+    from torch_max_backend.driver.passes import own_modes
     from torch_max_backend.errors import MaxBackendError
 
     if job.engine == "max":
@@ -276,7 +276,7 @@ def _engine(job: Job) -> tuple[str, int, dict[str, str]]:
         return "max", 0, {str(n.target): why for n, why in e.refused} or {"": str(e)}
 
 
-def _steps(plan: Plan) -> list[str]:
+def _steps(plan: Partitioned) -> list[str]:
     from torch_max_backend.graph.split import is_work
 
     if plan.whole is None:

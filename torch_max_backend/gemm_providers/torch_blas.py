@@ -8,10 +8,9 @@ from pathlib import Path
 
 import torch
 
-from torch_max_backend.gemm_providers.provider import Provider, candidate
+from torch_max_backend.gemm_providers.provider import Provider
 
 
-@candidate("mkl")
 def torch_mkl() -> Provider | None:
     """MKL, where torch's CPU library exports it. Without its switch for threads it would start
     threads of its own beside the engine's, so it is not taken then."""

@@ -22,9 +22,9 @@ from torch_max_backend.graph.memory_order import (
     reorder_results,
 )
 from torch_max_backend.graph.nested import body, every_node, nested_modules
-from torch_max_backend.graph.passes.strided_copies import memory_of
 from torch_max_backend.graph.shapes import Symbols, SymScalar, is_empty
 from torch_max_backend.graph.signature_schema import ModelInput, Output, Signature
+from torch_max_backend.graph.views import memory_of
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
 # larger ones are inputs, so that no artifact holds a copy of the data.

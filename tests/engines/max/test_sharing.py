@@ -47,12 +47,12 @@ class Stand:
 @pytest.fixture
 def stand(private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch) -> Stand:
     stand = Stand()
-    monkeypatch.setattr("torch_max_backend.driver.direct._made", stand.make)
+    monkeypatch.setattr("torch_max_backend.driver.job.compile_together", stand.make)
     return stand
 
 
 def _compile(size: int, **options: bool) -> Callable[[list[Any]], list[Any]]:
-    from torch_max_backend.driver.direct import compile_graph
+    from torch_max_backend.driver.strategies import compile_graph
     from torch_max_backend.options import Options
 
     with _tracing:
@@ -131,7 +131,7 @@ class AtFirstCall:
 
     def __call__(self, module: Any, static: Any, options: Any) -> Any:
         from torch_max_backend.backend import _Lazy
-        from torch_max_backend.driver.direct import compile_graph
+        from torch_max_backend.driver.strategies import compile_graph
 
         self.graphs += 1
         made = _Lazy(lambda: compile_graph(module, static, options).function)

@@ -45,7 +45,7 @@ class Slow:
 def slow(private_cache: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch) -> Slow:
     slow = Slow()
     monkeypatch.setattr(
-        "torch_max_backend.driver.direct.Job.functions", lambda job: [slow.function(job)]
+        "torch_max_backend.driver.job.Job.functions", lambda job: [slow.function(job)]
     )
     return slow
 
@@ -136,7 +136,7 @@ def test_a_compile_that_fails_under_load_loses_no_call(
         assert slow.ready.wait(600)
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr("torch_max_backend.driver.direct.Job.functions", fail)
+    monkeypatch.setattr("torch_max_backend.driver.job.Job.functions", fail)
     compiled = _compiled(_in_place)
 
     def work(thread: int) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  registers the lowerings
-from torch_max_backend.driver.direct import prepare
+from torch_max_backend.driver.passes import prepare
 from torch_max_backend.engines.steps.planned import planned
 from torch_max_backend.engines.steps.planner.plan import JumpStep, KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable

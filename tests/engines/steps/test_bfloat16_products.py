@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  registers the lowerings
 from torch_max_backend.driver.autograd_cache import tag
-from torch_max_backend.driver.direct import prepare
+from torch_max_backend.driver.passes import prepare
 from torch_max_backend.engines.steps import instructions, libraries
 from torch_max_backend.engines.steps.plan_text import text_of
 from torch_max_backend.engines.steps.planned import planned

@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 from tests.conformance.program import Program
 from tests.conformance.steps import plan_together
 from torch_max_backend import explain, max_backend
-from torch_max_backend.driver import direct
+from torch_max_backend.driver import job
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.errors import IndexOutOfBoundsError, StepsError
 
@@ -59,7 +59,7 @@ def test_torch_runs_few_operations_without_a_step(monkeypatch: pytest.MonkeyPatc
     def refuse(jobs: object) -> None:
         raise AssertionError("MAX compiles")
 
-    monkeypatch.setattr(direct, "_made", refuse)
+    monkeypatch.setattr(job, "compile_together", refuse)
     monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
 
     def picked(x: torch.Tensor) -> torch.Tensor:

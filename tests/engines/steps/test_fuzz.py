@@ -360,7 +360,7 @@ def guarded_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Tens
 
 
 def _checked(graph: Graph, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_max_backend.driver.direct import prepare
+    from torch_max_backend.driver.passes import prepare
     from torch_max_backend.engines.steps.planned import planned
     from torch_max_backend.engines.steps.run import StepExecutable
     from torch_max_backend.graph.decompositions.table import decomposition_table

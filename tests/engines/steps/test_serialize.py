@@ -19,7 +19,7 @@ from torch_max_backend.engines.steps.serialize import MAGIC, deserialized, seria
 @pytest.fixture(scope="module")
 def artifact() -> bytes:
     """A plan with kernels and programs, symbolic sizes and a constant."""
-    from torch_max_backend.driver.direct import own_modes, prepare
+    from torch_max_backend.driver.passes import own_modes, prepare
     from torch_max_backend.engines.steps.planned import planned
 
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:

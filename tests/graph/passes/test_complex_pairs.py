@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tests.tracing import traced
-from torch_max_backend.graph.passes.complex_pairs import is_complex, real_pairs
+from torch_max_backend.graph.passes.complex_pairs import real_pairs
+from torch_max_backend.graph.passes.complex_values import is_complex
 from torch_max_backend.graph.signature import Signature, analyse
 from torch_max_backend.runtime.complex_adapter import with_pairs
 

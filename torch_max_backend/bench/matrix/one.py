@@ -83,7 +83,7 @@ def first(case: ModelCase) -> dict[str, Any]:
     """The first call: seconds of wall and CPU, children included, and how right it is."""
     from torch._dynamo.utils import counters
 
-    from torch_max_backend.driver.partitioned import COUNTERS
+    from torch_max_backend.driver.torch_runs import COUNTERS
 
     model, inputs = made(case)
     with torch.no_grad(), settings():

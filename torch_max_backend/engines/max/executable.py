@@ -15,7 +15,7 @@ from torch.profiler import record_function
 from torch_max_backend.engines.max.buffers import plain, to_buffer, to_tensor
 from torch_max_backend.engines.max.device_graphs import DeviceGraphs, replayable
 from torch_max_backend.engines.max.timers import quiet
-from torch_max_backend.gemm_providers.provider import routine
+from torch_max_backend.gemm_providers.choice import routine
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime.results import (

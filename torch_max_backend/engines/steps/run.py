@@ -16,7 +16,7 @@ from torch_max_backend.engines.steps.plan_text import times_table
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.planner.sizes import dense_strides
 from torch_max_backend.engines.steps.table import Sized, Table, Tables
-from torch_max_backend.gemm_providers.provider import routine
+from torch_max_backend.gemm_providers.choice import routine
 from torch_max_backend.graph.expressions import evaluator
 from torch_max_backend.graph.signature_schema import ModelInput, Signature
 from torch_max_backend.process import fork_safety

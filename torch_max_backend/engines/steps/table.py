@@ -12,8 +12,8 @@ import torch
 
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.arena import ALIGNMENT, offsets
-from torch_max_backend.engines.steps.instances import instance_of
 from torch_max_backend.engines.steps.libraries import addresses, block_runner, runner
+from torch_max_backend.engines.steps.planner.instances import instance_of
 from torch_max_backend.engines.steps.planner.plan import (
     JumpStep,
     KernelStep,

@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 import torch_max_backend.graph.decompositions.fft_operators  # noqa: F401  defines the transforms of lines
-from torch_max_backend.graph.passes.complex_pairs import Complex, Real, Writer
+from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 from torch_max_backend.registry.lowerings import bind
 
 aten = torch.ops.aten

@@ -12,16 +12,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-aten = torch.ops.aten
+from torch_max_backend.graph.views import memory_of
 
-_VIEWS = frozenset(
-    {
-        aten.alias.default, aten.detach.default, aten.diagonal.default, aten.expand.default,
-        aten.permute.default, aten.select.int, aten.slice.Tensor, aten.squeeze.dim,
-        aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unfold.default,
-        aten.unsqueeze.default, aten.view.default,
-    }
-)  # fmt: skip
+aten = torch.ops.aten
 
 # Below it a copy costs less than the kernel that does not fuse with what surrounds it.
 _LEAST = 4096
@@ -47,13 +40,6 @@ def gather_copies(module: GraphModule) -> None:
         changed = True
     if changed:
         module.graph.eliminate_dead_code()
-
-
-def memory_of(node: Node) -> Node:
-    """The node whose memory a chain of views shows."""
-    while node.target in _VIEWS and isinstance(node.args[0], Node):
-        node = node.args[0]
-    return node
 
 
 def _is_slow(view: Any, copy: Any, root: Any) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from torch_max_backend.engines.steps.instances import instance_of, is_own
 from torch_max_backend.engines.steps.planner.fusion import Group, fused
 from torch_max_backend.engines.steps.planner.graph import StepGraph, Value
 from torch_max_backend.engines.steps.planner.in_place import write_in_place
+from torch_max_backend.engines.steps.planner.instances import instance_of, is_own
 from torch_max_backend.engines.steps.planner.lowering import lowered
 from torch_max_backend.engines.steps.planner.plan import (
     JumpStep,

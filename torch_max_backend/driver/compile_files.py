@@ -16,7 +16,7 @@ from torch_max_backend.errors import CacheError
 from torch_max_backend.process.private_folders import warn_once
 
 if TYPE_CHECKING:
-    from torch_max_backend.driver.direct import Job
+    from torch_max_backend.driver.job import Job
     from torch_max_backend.engines.steps.planner.plan import Plan
 
 _folders: list[Path] = []

@@ -1,0 +1,177 @@
+"""What torch runs instead of MAX: parts of a graph, all of it, or what failed while it ran."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from functorch.compile import make_boxed_func
+from torch import nn
+from torch._dynamo.eval_frame import innermost_fn
+from torch._dynamo.utils import counters
+from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from torch_max_backend import environment
+from torch_max_backend.driver.unit import Function
+from torch_max_backend.errors import (
+    ExecutionError,
+    ForkError,
+    IndexOutOfBoundsError,
+    LinearAlgebraError,
+    MaxBackendError,
+)
+from torch_max_backend.graph.describe import describe_call, where
+from torch_max_backend.log import get_logger
+from torch_max_backend.options import Options
+from torch_max_backend.process import fork_fallback
+
+log = get_logger("fallback")
+
+# The group of ours among torch._dynamo.utils.counters.
+COUNTERS = "max_backend"
+
+# Operators that were reported.
+_told: set[str] = set()
+
+
+def falls_back(options: Options) -> bool:
+    """Whether torch takes what MAX does not; else an error says what that is."""
+    return fallback(options) != "error"
+
+
+def fallback(options: Options) -> str:
+    return options.fallback or environment.fallback()
+
+
+def left_to_torch(
+    module: GraphModule, example_inputs: Sequence[Any], error: MaxBackendError, options: Options
+) -> Callable[..., Any]:
+    """What runs a Dynamo graph of which nothing can be had from MAX."""
+    tell_failed(error, options)
+    if fallback(options) != "inductor":
+        return module
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(module, list(example_inputs))
+
+
+def tell_failed(error: MaxBackendError, options: Options) -> None:
+    counters[COUNTERS]["failed graphs"] += 1
+    if isinstance(error, ForkError):
+        fork_fallback.tell(error)
+    else:
+        log.warning("A graph runs in %s: %s", _name(fallback(options) == "inductor"), error)
+
+
+def report_once(node: Node, count: int, why: str, inductor: bool) -> None:
+    """Log, once for each operator, that torch runs it."""
+    target = str(node.target)
+    if target not in _told:
+        _told.add(target)
+        log.warning("%s", told(node, count, why, inductor))
+
+
+def told(node: Node, count: int, why: str, inductor: bool = False) -> str:
+    """That torch runs an operator, why, and where it is."""
+    times = f" ({count} times)" if count > 1 else ""
+    return f"Runs in {_name(inductor)}: {describe_call(node)}{times}: {why}\n{where(node)}"
+
+
+def _name(inductor: bool) -> str:
+    return "inductor" if inductor else "eager PyTorch"
+
+
+class Guarded:
+    """A compiled graph that torch takes over if it fails while it runs.
+
+    Args:
+        function: The compiled graph.
+        module: The graph as torch can run it.
+        inductor: Whether torch compiles it then.
+    """
+
+    def __init__(self, function: Function, module: GraphModule, inductor: bool) -> None:
+        # An attribute of the instance: AOTAutograd's wrappers copy __dict__ to learn of it.
+        self._boxed_call = True
+        self._serve = function
+        self._module = module
+        self._inductor = inductor
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        try:
+            return self._serve(arguments)
+        except ForkError as e:
+            fork_fallback.tell(e)
+            self._serve = eager(self._module)
+        except ExecutionError as e:
+            _take_over(e, self._inductor)
+            self._serve = by_torch(self._module, self._inductor)
+        return self._serve(arguments)
+
+
+def or_eager(compiled: Callable[..., Any], module: GraphModule) -> Callable[..., Any]:
+    """A compiled Dynamo graph which eager PyTorch runs in forked children, and once MAX has failed
+    while it ran a graph of which nothing but the artifact was at hand."""
+    # Dynamo wraps what it is given once more.
+    compiled = innermost_fn(compiled)
+    failed = False
+
+    def run(*arguments: Any) -> Any:
+        nonlocal failed
+        if not failed:
+            try:
+                return compiled(*arguments)
+            except ForkError as e:
+                fork_fallback.tell(e)
+            except ExecutionError as e:
+                _take_over(e, False)
+                failed = True
+        return module(*arguments)
+
+    return run
+
+
+def _take_over(error: ExecutionError, inductor: bool) -> None:
+    """Tell that torch runs a graph that failed; raise if it must not."""
+    # The first two are eager's errors as well.
+    if isinstance(error, (IndexOutOfBoundsError, LinearAlgebraError)) or error.wrote:
+        raise error
+    counters[COUNTERS]["failed runs"] += 1
+    log.warning("A graph runs in %s from now on: %s", _name(inductor), error)
+
+
+class Part(nn.Module):
+    """A compiled part, as the whole graph calls it."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: Any) -> Sequence[Any]:
+        return self.function(list(arguments))
+
+
+def by_torch(module: GraphModule, inductor: bool) -> Function:
+    """The function of a graph that MAX takes nothing of."""
+    if not inductor:
+        return eager(module)
+    from torch_max_backend.driver.inductor_parts import Compiled
+
+    return eager(Compiled(module))
+
+
+def eager(module: nn.Module) -> Function:
+    def run(*arguments: Any) -> list[Any]:
+        return list(module.forward(*arguments))
+
+    return make_boxed_func(run)
+
+
+def copied(module: GraphModule) -> GraphModule:
+    """The graph once more, with nodes of the same names; the tensors are the same."""
+    # Its code is written once somebody runs it, which is where torch takes over.
+    made = _LazyGraphModule(module, copy.deepcopy(module.graph))
+    made.meta = dict(module.meta)
+    return made
