@@ -34,7 +34,7 @@ class Fate:
     @property
     def base(self) -> str:
         """The name without namespace and overload."""
-        return self.op._schema.name.removeprefix("aten::")
+        return self.op._schema.name.partition("::")[2]
 
     @property
     def core(self) -> bool:
@@ -44,10 +44,15 @@ class Fate:
 
 def catalogue() -> list[Fate]:
     """The fate of each overload of ATen, by name."""
+    return fates(_overloads())
+
+
+def fates(overloads: Iterable[OpOverload]) -> list[Fate]:
+    """The fate of each of these overloads, which are all of their operators."""
     import torch_max_backend.ops  # noqa: F401
 
     table = decomposition_table()
-    return list(_functionalized(_fate(op, table.keys()) for op in _overloads()))
+    return list(_functionalized(_fate(op, table.keys()) for op in overloads))
 
 
 def _overloads() -> Iterator[OpOverload]:
@@ -86,6 +91,8 @@ def _functionalized(fates: Iterable[Fate]) -> Iterator[Fate]:
 
 def markdown() -> str:
     """The catalogue as a page."""
+    from torch_max_backend.operator_tools.reasons import missing_section
+
     fates = catalogue()
     working = {f.base for f in fates if f.outcome in ("lowered", "decomposed")}
     lowered = {f.base for f in fates if f.outcome == "lowered"}
@@ -111,6 +118,8 @@ def markdown() -> str:
         "## Other operators that are decomposed",
         "",
         _names(working - lowered - {f.base for f in core}),
+        "",
+        *missing_section(fates),
     ]
     return "\n".join(lines) + "\n"
 
