@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A file of the repository, and its place in the site.
 PAGES = {
+    "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks/README.md",
     "benchmarks/steps.md": "benchmarks/steps.md",
     "benchmarks/training.md": "benchmarks/training.md",

@@ -26,6 +26,8 @@ OPTIONS = DOCS / "options.md"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
     *(p for folder in (SKILLS, DOCS, ROOT / "benchmarks") for p in sorted(folder.rglob("*.md"))),
 ]
 

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.archives import wheel_problems
+from tests.release import version
 from tests.support.groups import compile_group
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,18 +52,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_everything(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        (entry_points,) = [n for n in names if n.endswith(".dist-info/entry_points.txt")]
-        text = archive.read(entry_points).decode()
-    assert "[torch_dynamo_backends]\nmax = torch_max_backend:max_backend" in text
-    assert any(n.endswith(".dist-info/licenses/LICENSE") for n in names)
-    assert "torch_max_backend/py.typed" in names
-    for kernel in (ROOT / "mojo_kernels").rglob("*.mojo"):
-        assert f"torch_max_backend/{kernel.relative_to(ROOT)}" in names
-    for source in (ROOT / "torch_max_backend").rglob("*.py"):
-        assert str(source.relative_to(ROOT)) in names
-    assert not [n for n in names if n.startswith("tests/") or n.endswith((".pyc", ".mojoc"))]
+    assert list(wheel_problems(wheel, version())) == []
 
 
 def test_installed_wheel_runs_the_quick_start(wheel: Path, tmp_path: Path) -> None:

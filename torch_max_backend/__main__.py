@@ -10,6 +10,7 @@ from typing import Any
 
 from torch_max_backend.errors import MaxBackendError
 from torch_max_backend.log import say
+from torch_max_backend.operator_tools.command import add_commands
 
 # Handlers import what they need, so that `--help` and mistakes on the command line load no MAX.
 
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         The argument for ``sys.exit``.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:2] == ["ops", "new"]:
+        given[:2] = ["ops new"]  # a command of its own: another word after `ops` is a name
     own = _own(given)
     parsed = parser().parse_args(given[:own])
     parsed.rest = given[own:]  # a script's command line, which argparse would change
@@ -44,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     commands = found.add_subparsers(metavar="COMMAND", required=True)
     for add in (_add_cache, _add_doctor, _add_explain, _add_operators):
         add(commands)
+    add_commands(commands, _command)
     return found
 
 
@@ -188,7 +192,7 @@ def _add_script(command: argparse.ArgumentParser, *, optional: bool = False) -> 
 
 
 def _operators(parsed: argparse.Namespace) -> int:
-    from torch_max_backend.operator_coverage import markdown
+    from torch_max_backend.operator_tools.coverage import markdown
 
     sys.stdout.write(markdown())
     return 0

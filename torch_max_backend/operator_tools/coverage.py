@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from torch_max_backend.graph.capability import missing
 from torch_max_backend.graph.decompositions.table import decomposition_table
 from torch_max_backend.graph.passes.complex_rules import rules
+from torch_max_backend.operator_tools.reasons import missing_section
 from torch_max_backend.registry.lowerings import registry
 
 _DECOMPOSES = "CompositeImplicitAutograd"
@@ -34,7 +35,7 @@ class Fate:
     @property
     def base(self) -> str:
         """The name without namespace and overload."""
-        return self.op._schema.name.removeprefix("aten::")
+        return self.op._schema.name.partition("::")[2]
 
     @property
     def core(self) -> bool:
@@ -44,10 +45,15 @@ class Fate:
 
 def catalogue() -> list[Fate]:
     """The fate of each overload of ATen, by name."""
+    return fates(_overloads())
+
+
+def fates(overloads: Iterable[OpOverload]) -> list[Fate]:
+    """The fate of each of these overloads, which are all of their operators."""
     import torch_max_backend.ops  # noqa: F401
 
     table = decomposition_table()
-    return list(_functionalized(_fate(op, table.keys()) for op in _overloads()))
+    return list(_functionalized(_fate(op, table.keys()) for op in overloads))
 
 
 def _overloads() -> Iterator[OpOverload]:
@@ -111,6 +117,8 @@ def markdown() -> str:
         "## Other operators that are decomposed",
         "",
         _names(working - lowered - {f.base for f in core}),
+        "",
+        *missing_section(fates),
     ]
     return "\n".join(lines) + "\n"
 
