@@ -130,6 +130,7 @@ class Partitioned:
         names = [n.name for n in self.module.graph.nodes if n.op == "placeholder"]
         static = {names[i] for i in self._static}
         for part in found.parts:
+            part.module.meta["passes"] = self.module.meta["passes"]
             at = frozenset(i for i, name in enumerate(part.inputs) if name in static)
             self.pieces.append(Piece(part.module, at))
 
