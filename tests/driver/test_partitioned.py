@@ -192,7 +192,7 @@ def test_a_model_trains_with_an_operator_that_nobody_knows(messages: Any) -> Non
     told = [m for m in messages() if "tests.unknown.default" in m]
     assert len(told) == 1, "one message for an operator"
     assert "outside PyTorch" in told[0]
-    assert "test_fallback.py" in told[0]
+    assert "test_partitioned.py" in told[0]
     known = counters["max_backend"]
     assert known["graphs"] == 2
     assert known["eager tests.unknown.default"] == 2
