@@ -26,13 +26,12 @@ from torch_max_backend.ahead_of_time.manifest import (
 )
 from torch_max_backend.ahead_of_time.trees import dumped
 from torch_max_backend.ahead_of_time.weights import header_digest, save, stored
-from torch_max_backend.driver.job import Job, job_of
-from torch_max_backend.driver.passes import own_modes
 from torch_max_backend.errors import PackageError
 from torch_max_backend.options import Options
 
 if TYPE_CHECKING:
     from torch_max_backend.ahead_of_time.program import Program
+    from torch_max_backend.driver.job import Job
 
 
 def export(
@@ -107,6 +106,8 @@ class Prepared:
         options: Mapping[str, Any] | None = None,
     ) -> Prepared:
         """Trace and analyse a model; the arguments and errors are those of ``export``."""
+        from torch_max_backend.driver.passes import own_modes
+
         with own_modes():
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
         from torch_max_backend.ahead_of_time.program import call, program
@@ -128,6 +129,8 @@ class Prepared:
         found = program(model)
         trees = dumped(found.trees[0], "the arguments"), dumped(found.trees[1], "the results")
         text = _readable(found.module)
+        from torch_max_backend.driver.job import job_of
+
         job = job_of(found.module, range(len(found.state)), parsed)
         inputs, symbols, conditions = call(found, job.trace.symbols)
         fields = {
