@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from functorch.compile import make_boxed_func
@@ -12,11 +12,13 @@ from torch._dynamo import output_graph
 from torch.fx import GraphModule
 
 from torch_max_backend import backend
-from torch_max_backend.driver.partitioned import Partitioned
 from torch_max_backend.explanation.report import Break, Explanation, GraphReport, graph_report
 from torch_max_backend.options import Options
 
 __all__ = ["Break", "Explanation", "GraphReport", "explain", "explained", "original"]
+
+if TYPE_CHECKING:
+    from torch_max_backend.driver.partitioned import Partitioned
 
 
 def explain(
@@ -126,6 +128,7 @@ class _Collector:
         self, kind: str, module: GraphModule, static: Collection[int], exact: int | None
     ) -> Any:
         from torch_max_backend.driver.autograd_cache import MaxOutputCode
+        from torch_max_backend.driver.partitioned import Partitioned
 
         plan = Partitioned(module, static, self.options, exact)
         plan.settle()
