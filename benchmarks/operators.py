@@ -1,6 +1,6 @@
 """Single operators beside inductor and eager PyTorch: forward, and with gradients.
 
-    uv run benchmarks/operators.py                    # everything: about 40 minutes on 2 cores
+    uv run benchmarks/operators.py                    # everything: about 16 minutes on 2 cores
     uv run benchmarks/operators.py "upsample*" --sizes large
 
 Each framework has a process of its own for every few operators, in turns. Inductor takes part at
