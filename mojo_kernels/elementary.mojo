@@ -26,6 +26,7 @@ from .doubled import (
     rounded_product,
     scaled,
 )
+from .single import Single, single_exp, single_log
 
 comptime LOG2_E = 1.4426950408889634
 comptime LOG10_E_SINGLE = 0.4342944920063018798828125
@@ -110,59 +111,12 @@ def _bounded[
     )
 
 
-@fieldwise_init
-struct SingleExponential[width: SIMDLength](ImplicitlyCopyable, RegisterPassable):
-    """A float32's exponential: `fraction` times 2 to the `n`."""
-
-    var fraction: SIMD[DType.float32, Self.width]
-    var n: SIMD[DType.int32, Self.width]
-
-    @always_inline
-    def __init__(out self, x: SIMD[DType.float32, Self.width]):
-        """Of `x`, which is not NaN and not larger than 2 to the 20."""
-        # Its last bit is worth 1: what is added to it is rounded to whole numbers.
-        comptime shift = SIMD[DType.float32, Self.width](12582912)
-        var shifted = x.fma(SIMD[DType.float32, Self.width](LOG2_E), shift)
-        var n = shifted - shift
-        var r = (-n).fma(SIMD[DType.float32, Self.width](0.693147182464599609375), x)
-        r = (-n).fma(SIMD[DType.float32, Self.width](-1.9046542999577678785e-9), r)
-        var p = polynomial[
-            0.5000000079,
-            0.1666666686,
-            0.04166626583,
-            0.008333263686,
-            0.001394636907,
-            0.0001991876004,
-        ](r)
-        self.fraction = (r * r).fma(p, r) + 1
-        self.n = bitcast[DType.int32, Self.width](shifted) - bitcast[DType.int32, Self.width](shift)
-
-    @always_inline
-    def normal(self) -> SIMD[DType.float32, Self.width]:
-        """The exponential, if that is a normal number."""
-        return self._times_power(self.n)
-
-    @always_inline
-    def any(self) -> SIMD[DType.float32, Self.width]:
-        """The exponential, if half of `n` is in the range of exponents."""
-        var half = self.n >> 1
-        var rest = (self.n - half + 127) << 23
-        return self._times_power(half) * bitcast[DType.float32, Self.width](rest)
-
-    @always_inline
-    def _times_power(self, n: SIMD[DType.int32, Self.width]) -> SIMD[DType.float32, Self.width]:
-        var bits = bitcast[DType.int32, Self.width](self.fraction)
-        return bitcast[DType.float32, Self.width](bits + (n << 23))
-
-
 @always_inline
 def exp[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
     comptime if dtype == DType.float32:
-        var single = rebind[SIMD[DType.float32, width]](_bounded(x))
-        var result = SingleExponential[width](single).any()
-        return isnan(x).select(x, rebind[SIMD[dtype, width]](result))
+        return rebind[SIMD[dtype, width]](single_exp(rebind[Single[width]](x)))
     var e = reduced_exponential(_bounded(x), SIMD[dtype, width](0))
     return isnan(x).select(x, scaled(1 + (e.r + e.tail), e.n))
 
@@ -341,6 +295,8 @@ def _log_domain[
 def log[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime if dtype == DType.float32:
+        return rebind[SIMD[dtype, width]](single_log(rebind[Single[width]](x)))
     var l = _logarithm(x)
     return _log_domain(x, _log_total(l.k, l.f, l.less))
 

@@ -19,7 +19,8 @@ from .doubled import (
     scaled,
     with_sign_of,
 )
-from .elementary import SingleExponential, exponential_of_sum
+from .elementary import exponential_of_sum
+from .single import single_exp_between
 
 
 @always_inline
@@ -145,7 +146,7 @@ def _single[width: SIMDLength, //](x: SIMD[DType.float32, width]) -> SIMD[DType.
         -0.00303922923,
         0.0001955093986,
     ](a.clamp(0, 4))
-    var far = with_sign_of(1 - SingleExponential[width](exponent).normal(), x)
+    var far = with_sign_of(1 - single_exp_between(exponent), x)
     return (a.lt(0.92) | isnan(x)).select(near, far)
 
 

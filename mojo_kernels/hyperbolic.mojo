@@ -20,11 +20,11 @@ from .doubled import (
     with_sign_of,
 )
 from .elementary import (
-    SingleExponential,
     exponential_of_sum,
     log1p_of_sum,
     reduced_exponential,
 )
+from .single import Single, single_tanh
 
 
 @always_inline
@@ -68,40 +68,27 @@ def cosh[
 def tanh[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    var z = x * x
-    var p: SIMD[dtype, width]
     comptime if dtype == DType.float32:
-        p = polynomial[
-            -0.333332839,
-            0.1333149082,
-            -0.05374344936,
-            0.02065037613,
-            -0.005716748486,
-        ](z)
-    else:
-        p = polynomial[
-            -0.333333333333328775,
-            0.133333333332648485,
-            -0.0539682539324456369,
-            0.0218694876009793269,
-            -0.00886322130461520596,
-            0.00359199144072349958,
-            -0.0014549697588502287,
-            0.000586350001892352319,
-            -0.000228628001217840913,
-            0.0000772130129720263973,
-            -0.0000161044457471127763,
-        ](z)
+        return rebind[SIMD[dtype, width]](single_tanh(rebind[Single[width]](x)))
+    var z = x * x
+    var p = polynomial[
+        -0.333333333333328775,
+        0.133333333332648485,
+        -0.0539682539324456369,
+        0.0218694876009793269,
+        -0.00886322130461520596,
+        0.00359199144072349958,
+        -0.0014549697588502287,
+        0.000586350001892352319,
+        -0.000228628001217840913,
+        0.0000772130129720263973,
+        -0.0000161044457471127763,
+    ](z)
     var near = (x * z).fma(p, x)
     # Beyond 25 all is 1.
     var twice = 2 * abs(x).clamp(0, 25)
-    var far: SIMD[dtype, width]
-    comptime if dtype == DType.float32:
-        var single = SingleExponential[width](rebind[SIMD[DType.float32, width]](twice)).normal()
-        far = 1 - 2 / (rebind[SIMD[dtype, width]](single) + 1)
-    else:
-        var e = reduced_exponential(twice, SIMD[dtype, width](0))
-        far = 1 - 2 / (power_of_two(e.n).fma(1 + (e.r + e.tail), 1))
+    var e = reduced_exponential(twice, SIMD[dtype, width](0))
+    var far = 1 - 2 / (power_of_two(e.n).fma(1 + (e.r + e.tail), 1))
     return with_sign_of((abs(x).lt(0.625) | isnan(x)).select(near, far), x)
 
 

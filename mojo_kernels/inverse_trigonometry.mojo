@@ -18,6 +18,7 @@ from .doubled import (
     square_root,
     with_sign_of,
 )
+from .single import Single, single_atan
 from .trigonometry import (
     HALF_PI,
     HALF_PI_REST,
@@ -160,6 +161,8 @@ def _angle[
 def atan[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime if dtype == DType.float32:
+        return rebind[SIMD[dtype, width]](single_atan(rebind[Single[width]](x)))
     # From here on it is pi/2 to all digits, and reciprocals stay normal.
     var bounded = abs(x).clamp(0, number[dtype, width](1e18, 1e36))
     var result = _angle(bounded, SIMD[dtype, width](1))

@@ -8,41 +8,9 @@ from max.gpu.host import DeviceContext
 
 from .each import foreach
 from .lines import each_line
-from .pool_rows import max_of_window, max_row, sum_of_window, sum_row
+from .pool_maxima import max_of_window, max_row
+from .pool_means import mean, mean_row, sum_of_window
 from .window import Axis
-
-
-@always_inline
-def _mean[
-    dtype: DType, //, adaptive: Bool, count_padding: Bool
-](
-    sum: Scalar[dtype],
-    od: Int,
-    oh: Int,
-    ow: Int,
-    deep: Axis,
-    high: Axis,
-    wide: Axis,
-    fixed: Int,
-) -> Scalar[dtype]:
-    var count = fixed
-    if fixed == 0:
-        comptime if count_padding:
-            count = (
-                deep.padded_size(od) * high.padded_size(oh) * wide.padded_size(ow)
-            )
-        else:
-            var d = deep.window[adaptive](od)
-            var h = high.window[adaptive](oh)
-            var w = wide.window[adaptive](ow)
-            count = (d[1] - d[0]) * (h[1] - h[0]) * (w[1] - w[0])
-    comptime if dtype.is_floating_point():
-        return sum / Scalar[dtype](count)
-    else:
-        # Towards zero, as in C.
-        var size = Scalar[dtype](abs(count))
-        var mean = sum // size if sum >= 0 else -((-sum) // size)
-        return mean if count > 0 else -mean
 
 
 @register("tmb_max_pool")
@@ -237,14 +205,16 @@ struct AvgPool:
                 var plane = row // high.output // deep.output
                 var od = row // high.output % deep.output
                 var oh = row % high.output
-                var sums = to.unsafe_offset(row * wide.output)
-                sum_row[adaptive](
-                    sums, source.unsafe_offset(plane * size), od, oh, deep, high, wide
+                mean_row[adaptive, count_padding](
+                    to.unsafe_offset(row * wide.output),
+                    source.unsafe_offset(plane * size),
+                    od,
+                    oh,
+                    deep,
+                    high,
+                    wide,
+                    fixed,
                 )
-                for ow in range(wide.output):
-                    sums[unsafe_offset=ow] = _mean[adaptive, count_padding](
-                        sums[unsafe_offset=ow], od, oh, ow, deep, high, wide, fixed
-                    )
 
             if wide.output != 0:
                 each_line[target=target](line, rows, cost // 4 + 1, ctx)
@@ -272,7 +242,7 @@ struct AvgPool:
                 var ow = Int(idx[4].value()) + lane
                 var w = wide.window[adaptive](ow)
                 var image = source.unsafe_offset(plane * size)
-                result[lane] = _mean[adaptive, count_padding](
+                result[lane] = mean[adaptive, count_padding](
                     sum_of_window(image, d, h, w, high, wide),
                     od,
                     oh,

@@ -86,11 +86,17 @@ struct ScatterRows:
             raise Error("the values do not have the shape that the indices ask for")
         check_range(at, count, -n if wrap != 0 else 0, n)
         var start = base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        if zero or Int(start) != Int(to):
+        var fresh = zero or Int(start) != Int(to)
+        comptime width = simd_width_of[dtype]()
+        if outer * count != 0 and inner >= 4 * width and (fresh or count >= n // 8):
+            _row_by_row[kind, include_self](
+                to, start, at, from_, outer, n, inner, count, Int(skip), zero
+            )
+            return
+        if fresh:
             copy_all[dtype](to, start, outer * n * inner, zero)
         if outer * inner * count == 0:
             return
-        comptime width = simd_width_of[dtype]()
         var parts = split(outer, inner, count, 4 * width)
         var lines = ceildiv(outer, parts[0])
         var columns = ceildiv(inner, parts[1])
@@ -148,6 +154,112 @@ struct ScatterRows:
                         i += 1
 
         sync_parallelize(work, parts[0] * parts[1])
+
+
+def _row_by_row[
+    dtype: DType, //, kind: StaticString, include_self: Bool
+](
+    to: Address[dtype],
+    base: Address[dtype],
+    at: Address[DType.int64],
+    source: Address[dtype],
+    outer: Int,
+    n: Int,
+    inner: Int,
+    count: Int,
+    skip: Int,
+    zero: Bool,
+):
+    """Writes each row of the result once, with all that falls into it in the order of the
+    indices."""
+    # For each row the numbers of its sources: those of row r end at `ends[r]`.
+    var ends = List[Int64](length=n + 1, fill=0)
+    var sources = List[Int64](unsafe_uninit_length=count)
+    for j in range(count):
+        var place = Int(at[unsafe_offset=j])
+        place = place + n if place < 0 else place
+        if place != skip:
+            ends[place + 1] += 1
+    var most = 0
+    for row in range(n):
+        most = max(most, Int(ends[row + 1]))
+        ends[row + 1] += ends[row]
+    for j in range(count):
+        var place = Int(at[unsafe_offset=j])
+        place = place + n if place < 0 else place
+        if place != skip:
+            sources[Int(ends[place])] = Int64(j)
+            ends[place] += 1
+    var last = ends.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var numbers = sources.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    comptime block = 4 * simd_width_of[dtype]()
+    var threads = parallelism_level(None)
+    # Where one row has much of the work, its columns are shared out.
+    var across = min(threads, inner // block) if 2 * threads * most > count else 1
+    var columns = ceildiv(ceildiv(inner, across), block) * block
+    var rows = max(1, GRAIN * across // (inner * (1 + count // n)))
+    var units = ceildiv(outer * n, rows)
+
+    def work(
+        task: Int,
+    ) {
+        var to, var base, var source, var last, var numbers, var outer, var n, var inner,
+        var count, var zero, var across, var columns, var rows,
+    }:
+        var low = task % across * columns
+        var high = min(inner, low + columns)
+        var first = task // across * rows
+        for row in range(first, min(outer * n, first + rows)):
+            var place = row % n
+            var begin = 0 if place == 0 else Int(last[unsafe_offset = place - 1])
+            var end = Int(last[unsafe_offset=place])
+            if begin == end and Int(base) == Int(to) and not zero:
+                continue
+            var sink = to.unsafe_offset(row * inner)
+            var values = source.unsafe_offset(row // n * count * inner)
+            var kept = sink if zero else base.unsafe_offset(row * inner)
+            var i = low
+            while i + block <= high:
+                _combine_column[kind, include_self, block](
+                    sink, kept, values, numbers, begin, end, inner, i, zero
+                )
+                i += block
+            while i < high:
+                _combine_column[kind, include_self, 1](
+                    sink, kept, values, numbers, begin, end, inner, i, zero
+                )
+                i += 1
+
+    sync_parallelize(work, units * across)
+    _ = ends^
+    _ = sources^
+
+
+@always_inline
+def _combine_column[
+    dtype: DType, //, kind: StaticString, include_self: Bool, width: Int
+](
+    to: Address[dtype],
+    base: Address[dtype],
+    source: Address[dtype],
+    numbers: Address[DType.int64],
+    begin: Int,
+    end: Int,
+    inner: Int,
+    column: Int,
+    zero: Bool,
+):
+    """`width` columns of a row: what the sources numbered from `begin` to `end` add up to."""
+    var result = SIMD[dtype, width](0)
+    if include_self or begin == end:
+        if not zero:
+            result = base.unsafe_load[width=width](column)
+    else:
+        result = SIMD[dtype, width](neutral[dtype, kind]())
+    for k in range(begin, end):
+        var row = source.unsafe_offset(Int(numbers[unsafe_offset=k]) * inner)
+        result = combined[kind](result, row.unsafe_load[width=width](column))
+    to.unsafe_store(column, result)
 
 
 @register("tmb_scatter_elements")

@@ -3,6 +3,7 @@
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
+from std.memory import unsafe_memset_zero
 from std.sys import simd_width_of
 from std.utils.index import IndexList
 
@@ -177,3 +178,112 @@ struct Strided:
             size,
             stride,
         )
+
+
+@register("tmb_slice_scatter")
+struct SliceScatter:
+    """`x` `[outer, size, inner]`, or zeros if it has no elements, with `part`
+    `[outer, count, inner]` at every `place[1]`-th position of the middle dim from `place[0]` on.
+
+    Raises if one of those lies outside."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=3, ...],
+        x: InputTensor[dtype=dtype, rank=3, ...],
+        part: InputTensor[dtype=dtype, rank=3, ...],
+        place: InputTensor[dtype=DType.int64, rank=1, ...],
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs have MAX's own gather"
+        var start = Int(place.unsafe_ptr()[unsafe_offset=0])
+        var step = Int(place.unsafe_ptr()[unsafe_offset=1])
+        var outer = output.dim_size[0]()
+        var size = output.dim_size[1]()
+        var inner = output.dim_size[2]()
+        var count = part.dim_size[1]()
+        var last = start + (count - 1) * step
+        if step < 1 or (count > 0 and (start < 0 or last >= size)):
+            raise Error(
+                "a slice of ", count, " elements from ", start, " every ", step,
+                " is outside of a dimension of ", size,
+            )
+        if outer * size * inner == 0:
+            return
+        var to = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var base = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var source = part.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var zero = x.size() == 0
+        # The middle dim is shared out as well where there are few lines.
+        var rows = size if inner == 1 else max(1, min(size, GRAIN // inner))
+        var blocks = ceildiv(size, rows)
+        var each = max(1, GRAIN // (rows * inner))
+
+        def work(
+            task: Int,
+        ) {
+            var to, var base, var source, var zero, var start, var step, var outer, var size,
+            var inner, var count, var rows, var blocks, var each
+        }:
+            for unit in range(task * each, min(outer * blocks, (task + 1) * each)):
+                var line = unit // blocks
+                var first = unit % blocks * rows
+                var sink = to.unsafe_offset(line * size * inner)
+                var kept = sink
+                if not zero:
+                    kept = base.unsafe_offset(line * size * inner)
+                var given = source.unsafe_offset(line * count * inner)
+                if inner == 1:
+                    _placed_line(sink, kept, given, zero, size, start, step, count)
+                    continue
+                for i in range(first, min(size, first + rows)):
+                    var at = (i - start) // step
+                    var into = sink.unsafe_offset(i * inner)
+                    if i >= start and at < count and at * step == i - start:
+                        _line(given.unsafe_offset(at * inner), into, inner)
+                    elif zero:
+                        _zeros(into, inner)
+                    else:
+                        _line(kept.unsafe_offset(i * inner), into, inner)
+
+        sync_parallelize(work, ceildiv(outer * blocks, each))
+
+
+@always_inline
+def _zeros[dtype: DType, //](to: Address[dtype], n: Int):
+    unsafe_memset_zero(to, count=n)
+
+
+@always_inline
+def _placed_line[
+    dtype: DType, //
+](
+    to: Address[dtype], base: Address[dtype], part: Address[dtype], zero: Bool, size: Int,
+    start: Int, step: Int, count: Int,
+):
+    """A line of `base`, or of zeros, with `part` at every `step`-th place from `start` on."""
+    comptime width = 2 * simd_width_of[dtype]()
+    var i = 0
+    if step == 2:
+        # Pairs: one of the part and what follows it.
+        var pairs = (min(count, (size - start) // 2)) // width * width
+        for j in range(0, pairs, width):
+            var given = part.unsafe_load[width=width](j)
+            var kept = SIMD[dtype, width](0)
+            if not zero:
+                var pair = base.unsafe_load[width = 2 * width](start + 2 * j)
+                kept = rebind[SIMD[dtype, width]](pair.deinterleave()[1])
+            to.unsafe_store(start + 2 * j, given.interleave(kept))
+        i = pairs
+    var rest = start + i * step
+    if zero:
+        _zeros(to, start)
+        _zeros(to.unsafe_offset(rest), size - rest)
+    else:
+        _line(base, to, start)
+        _line(base.unsafe_offset(rest), to.unsafe_offset(rest), size - rest)
+    while i < count:
+        to[unsafe_offset = start + i * step] = part[unsafe_offset=i]
+        i += 1

@@ -21,6 +21,7 @@ from .doubled import (
     quotient,
     rounded_product,
 )
+from .single import Single, single_angle, single_sine, single_tangent
 
 comptime HALF_PI = 1.570796326794896558
 comptime HALF_PI_REST = 6.123233995736766036e-17
@@ -211,18 +212,35 @@ def _sine_of_quadrant[
 
 
 @always_inline
+def _any_large[dtype: DType, width: SIMDLength, //](x: SIMD[dtype, width]) -> Bool:
+    """Whether float32's own reduction does not reach any of these."""
+    return abs(x).gt(131000).reduce_or()
+
+
+@always_inline
 def sin[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime tiny = number[dtype, width](1e-9, 1e-18)
+    comptime if dtype == DType.float32:
+        if not _any_large(x):
+            var angle = single_angle(rebind[Single[width]](x))
+            var sine = single_sine(angle, angle.quadrant)
+            return abs(x).lt(tiny).select(x, rebind[SIMD[dtype, width]](sine))
     var r = reduced_angle(x)
     var result = _sine_of_quadrant(r, r.quadrant)
-    return abs(x).lt(number[dtype, width](1e-9, 1e-18)).select(x, result)
+    return abs(x).lt(tiny).select(x, result)
 
 
 @always_inline
 def cos[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime if dtype == DType.float32:
+        if not _any_large(x):
+            var angle = single_angle(rebind[Single[width]](x))
+            var cosine = single_sine(angle, angle.quadrant + 1)
+            return rebind[SIMD[dtype, width]](cosine)
     var r = reduced_angle(x)
     return _sine_of_quadrant(r, r.quadrant + 1)
 
@@ -231,6 +249,11 @@ def cos[
 def tan[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime tiny = number[dtype, width](1e-9, 1e-18)
+    comptime if dtype == DType.float32:
+        if not _any_large(x):
+            var tangent = single_tangent(single_angle(rebind[Single[width]](x)))
+            return abs(x).lt(tiny).select(x, rebind[SIMD[dtype, width]](tangent))
     var r = reduced_angle(x)
     var z = rounded_product(r.hi, r.hi)
     var s = _sine(r, z)
@@ -239,7 +262,7 @@ def tan[
     var above = Doubled(odd.select(-c.hi, s.hi), odd.select(-c.lo, s.lo))
     var below = ordered_sum(odd.select(s.hi, c.hi), odd.select(s.lo, c.lo))
     var q = quotient(ordered_sum(above.hi, above.lo), below)
-    return abs(x).lt(number[dtype, width](1e-9, 1e-18)).select(x, q.hi + q.lo)
+    return abs(x).lt(tiny).select(x, q.hi + q.lo)
 
 
 @always_inline

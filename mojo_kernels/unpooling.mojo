@@ -9,6 +9,7 @@ from std.utils.numerics import isnan, min_or_neg_inf
 
 from .each import foreach
 from .lines import each_line
+from .pool_means import mean, spread_plane
 from .window import Axis
 
 
@@ -116,8 +117,8 @@ struct AvgPoolBackward:
             Int(padding_w),
             1,
         )
-        var source = gradient.unsafe_ptr()
-        var to = result.unsafe_ptr()
+        var source = gradient.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var to = result.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
         var fixed = Int(divisor)
         var planes = result.dim_size[0]() * result.dim_size[1]()
         var size = deep.input * high.input * wide.input
@@ -137,6 +138,11 @@ struct AvgPoolBackward:
             var outputs,
         }:
             var plane = to.unsafe_offset(line * size)
+            comptime if target == "cpu":
+                spread_plane[adaptive, count_padding](
+                    plane, source.unsafe_offset(line * outputs), deep, high, wide, fixed
+                )
+                return
             for i in range(size):
                 plane[unsafe_offset=i] = 0
             var at = line * outputs
@@ -146,17 +152,8 @@ struct AvgPoolBackward:
                     var h = high.window[adaptive](oh)
                     for ow in range(wide.output):
                         var w = wide.window[adaptive](ow)
-                        var count = (d[1] - d[0]) * (h[1] - h[0]) * (w[1] - w[0])
-                        comptime if count_padding:
-                            count = (
-                                deep.padded_size(od)
-                                * high.padded_size(oh)
-                                * wide.padded_size(ow)
-                            )
-                        if fixed != 0:
-                            count = fixed
-                        var share = source[unsafe_offset=at] / Scalar[dtype](
-                            count
+                        var share = mean[adaptive, count_padding](
+                            source[unsafe_offset=at], od, oh, ow, deep, high, wide, fixed
                         )
                         at += 1
                         for i in range(d[0], d[1]):

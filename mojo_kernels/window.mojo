@@ -44,3 +44,12 @@ struct Axis(TrivialRegisterPassable):
         """Size of the window with the padding it covers."""
         var first = at * self.stride - self.padding
         return min(first + self.kernel, self.input + self.padding) - first
+
+
+@always_inline
+def inner(wide: Axis) -> Tuple[Int, Int]:
+    """First and end window of those with all taps inside the image."""
+    var first = ceildiv(wide.padding, wide.stride)
+    var last = wide.input - 1 + wide.padding - (wide.kernel - 1) * wide.dilation
+    var end = 0 if last < 0 else min(wide.output, last // wide.stride + 1)
+    return (min(first, end), end)

@@ -112,7 +112,11 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     up = torch.randn(channels, channels, 2, 2)
     yield "conv_transpose2d", (lambda a, k: F.conv_transpose2d(a, k, stride=2), [image, up])
     moments = [torch.rand(channels) for _ in range(4)]
-    yield "batch_norm", (lambda a, *m: F.batch_norm(a, *m), [image, *moments])
+    mean, variance = moments[2:]
+    yield (
+        "batch_norm",
+        (lambda a, w, b: F.batch_norm(a, mean, variance, w, b), [image, *moments[:2]]),
+    )
     yield "group_norm", (lambda a, w, b: F.group_norm(a, 8, w, b), [image, *moments[:2]])
     yield "max_pool2d", (lambda a: F.max_pool2d(a, 2), [image])
     yield "avg_pool2d", (lambda a: F.avg_pool2d(a, 2), [image])

@@ -39,6 +39,9 @@ def product(
     b = _alike(b, a)
     if is_empty([*a.shape, *b.shape]):
         result = full(0, a.dtype, [*a.shape[:-1], b.shape[-1]], a.device)
+    elif bias is None and activation == "none" and a.shape[-1] == 1 and a.dtype not in _NARROW:
+        # An outer product, such as a weight's gradient of one row: nothing is added up.
+        return a * ops.cast(b, a.dtype)
     else:
         addresses = routine(a.dtype, a.device)
         if addresses is not None and a.shape[:-2] == b.shape[:-2]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,10 +24,49 @@ def strided_copy(
         strides: Elements from one to the next along each dimension; static ones may be negative.
         offset: Of the first element.
     """
-    numbers = [static(n) for n in (*strides, offset)]
-    if None in numbers:
-        layout = ops.shape_to_tensor([Dim(n) for n in (*strides, offset)])
-    else:
-        layout = ops.constant(np.array(numbers, np.int64), DType.int64, DeviceRef.CPU())
     out = TensorType(flat.dtype, shape, flat.device)
+    layout = _numbers(*strides, offset)
     return ops.custom("tmb_strided", flat.device, [flat, layout], [out])[0].tensor
+
+
+def slice_scatter_copy(
+    base: TensorValue | None,
+    shape: Sequence[Size],
+    part: TensorValue,
+    dim: int,
+    start: Size,
+    step: Size,
+) -> TensorValue:
+    """``base`` with ``part`` at every ``step``-th position of a dimension; the run raises if one
+    of them lies outside.
+
+    Args:
+        base: Of ``shape``, on CPU; ``None`` stands for zeros.
+        shape: Of the result.
+        part: Of that shape except along ``dim``, of the result's dtype, on CPU.
+        dim: From 0 on.
+        start: Of the first position, from 0 on.
+        step: At least 1.
+    """
+
+    def flat(sizes: Sequence[Size]) -> list[Dim]:
+        before, after = sizes[:dim], sizes[dim + 1 :]
+        return [math.prod(before, start=Dim(1)), Dim(sizes[dim]), math.prod(after, start=Dim(1))]
+
+    if base is None:
+        kept = ops.broadcast_to(ops.constant(0, part.dtype, DeviceRef.CPU()), [0, 0, 0])
+    else:
+        kept = ops.reshape(base, flat(base.shape))
+    given = ops.reshape(part, flat(part.shape))
+    out = TensorType(part.dtype, flat(shape), part.device)
+    inputs = [kept, given, _numbers(start, step)]
+    result = ops.custom("tmb_slice_scatter", part.device, inputs, [out])[0]
+    return ops.reshape(result.tensor, list(shape))
+
+
+def _numbers(*sizes: Size) -> TensorValue:
+    """Sizes as a tensor for a kernel."""
+    numbers = [static(n) for n in sizes]
+    if None in numbers:
+        return ops.shape_to_tensor([Dim(n) for n in sizes])
+    return ops.constant(np.array(numbers, np.int64), DType.int64, DeviceRef.CPU())

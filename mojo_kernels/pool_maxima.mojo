@@ -1,26 +1,17 @@
-"""Pooling of one row of windows on a CPU: a vector of neighbouring windows at a time where all of
+"""Maxima of one row of windows on a CPU: a vector of neighbouring windows at a time where all of
 their taps are inside the image, one by one elsewhere."""
 
-from std.math import ceildiv, iota
+from std.math import iota
 from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
 from .panels import Address
 from .vectors import every
-from .window import Axis
+from .window import Axis, inner
 
 # Positions are of this width in registers.
 comptime width = simd_width_of[DType.float32]()
 comptime FARTHEST = Int(Int32.MAX)
-
-
-@always_inline
-def inner(wide: Axis) -> Tuple[Int, Int]:
-    """First and end window of those with all taps inside the image."""
-    var first = ceildiv(wide.padding, wide.stride)
-    var last = wide.input - 1 + wide.padding - (wide.kernel - 1) * wide.dilation
-    var end = 0 if last < 0 else min(wide.output, last // wide.stride + 1)
-    return (min(first, end), end)
 
 
 @always_inline
@@ -131,85 +122,3 @@ def max_row[
         values[unsafe_offset=x] = found[0]
         positions[unsafe_offset=x] = Int64(found[1])
         x += 1
-
-
-@always_inline
-def sum_of_window[
-    dtype: DType
-](
-    plane: Address[dtype],
-    d: Tuple[Int, Int],
-    h: Tuple[Int, Int],
-    w: Tuple[Int, Int],
-    high: Axis,
-    wide: Axis,
-) -> Scalar[dtype]:
-    """The sum between first and end positions."""
-    var sum = Scalar[dtype](0)
-    for i in range(d[0], d[1]):
-        for j in range(h[0], h[1]):
-            var row = (i * high.input + j) * wide.input
-            for k in range(w[0], w[1]):
-                sum += plane[unsafe_offset=row + k]
-    return sum
-
-
-@always_inline
-def _sum_of_windows[
-    dtype: DType, //, stride: Int
-](
-    plane: Address[dtype],
-    d: Tuple[Int, Int],
-    h: Tuple[Int, Int],
-    first: Int,
-    high: Axis,
-    wide: Axis,
-) -> SIMD[dtype, width]:
-    """The sums of `width` windows, of which the first begins at column `first`."""
-    var sum = SIMD[dtype, width](0)
-    for i in range(d[0], d[1]):
-        for j in range(h[0], h[1]):
-            var row = plane.unsafe_offset((i * high.input + j) * wide.input + first)
-            for k in range(wide.kernel):
-                sum += every[stride, width](row.unsafe_offset(k))
-    return sum
-
-
-@always_inline
-def sum_row[
-    dtype: DType, //, adaptive: Bool
-](
-    sums: Address[dtype],
-    plane: Address[dtype],
-    od: Int,
-    oh: Int,
-    deep: Axis,
-    high: Axis,
-    wide: Axis,
-):
-    """Sums of a row of windows."""
-    var d = deep.window[adaptive](od)
-    var h = high.window[adaptive](oh)
-    var whole = inner(wide)
-    comptime if adaptive:
-        whole = (0, 0)
-    if wide.stride > 2 or whole[1] - whole[0] < width:
-        whole = (0, 0)
-    var x = 0
-    while x < wide.output:
-        if x < whole[0] or x >= whole[1]:
-            sums[unsafe_offset=x] = sum_of_window(
-                plane, d, h, wide.window[adaptive](x), high, wide
-            )
-            x += 1
-            continue
-        # The last vector overlaps the one before it.
-        var at = min(x, whole[1] - width)
-        var first = at * wide.stride - wide.padding
-        var sum = SIMD[dtype, width](0)
-        if wide.stride == 1:
-            sum = _sum_of_windows[1](plane, d, h, first, high, wide)
-        else:
-            sum = _sum_of_windows[2](plane, d, h, first, high, wide)
-        sums.unsafe_store[width=width](at, sum)
-        x = at + width
