@@ -73,7 +73,7 @@ def test_no_fallback_hides_a_wrong_value(
 def test_no_fallback_hides_an_option_that_this_machine_cannot_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torch_max_backend.gemm_providers.provider.provider", lambda wanted: None)
+    monkeypatch.setattr("torch_max_backend.driver.passes.provider", lambda wanted: None)
     torch._dynamo.reset()
     options = {"fallback": "eager", "bank": "mkl", "min_ops": 1}
     compiled = torch.compile(torch.sin, backend=max_backend, options=options)
