@@ -24,7 +24,7 @@ from torch_max_backend.graph.memory_order import (
 from torch_max_backend.graph.nested import body, every_node, nested_modules
 from torch_max_backend.graph.shapes import Symbols, SymScalar, is_empty
 from torch_max_backend.graph.signature_schema import ModelInput, Output, Signature
-from torch_max_backend.graph.views import memory_of
+from torch_max_backend.graph.views import memory_of, same_tensor
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
 # larger ones are inputs, so that no artifact holds a copy of the data.
@@ -100,6 +100,8 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
     _bind_symbols(placeholders, symbols, signature)
     symbols.given(signature.symbols)
     mutations = _mutations(module, position)
+    if exact is not None:
+        _share_saved(output, exact, mutations)
     stored = reorder_arguments(module, mutations)
     returned = reorder_results(module, symbols, exact)
     embedded: dict[Node, torch.Tensor] = {}
@@ -275,6 +277,17 @@ def _mutations(module: GraphModule, position: dict[Node, int]) -> dict[Node, Nod
             mutations[target] = value
             node.replace_all_uses_with(value)
     return mutations
+
+
+def _share_saved(output: Node, exact: int, mutations: Mapping[Node, Node]) -> None:
+    """Return what only the backward graph takes as the very argument or result that it is a view
+    of, where it looks the same: autograd notices writes to either."""
+    results = list(output.args[0])
+    for i, item in enumerate(results):
+        if i >= exact and isinstance(item, Node):
+            root = same_tensor(item)
+            results[i] = item if root in mutations else root
+    output.args = (type(output.args[0])(results),)
 
 
 def _output(

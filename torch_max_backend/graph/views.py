@@ -22,3 +22,22 @@ def memory_of(node: Node) -> Node:
     while node.target in _VIEWS and isinstance(node.args[0], Node):
         node = node.args[0]
     return node
+
+
+def same_tensor(node: Node) -> Node:
+    """The first node of a chain of views that is the same tensor, down to its strides."""
+    found, layout = node, _layout(node)
+    while node.target in _VIEWS and isinstance(node.args[0], Node):
+        node = node.args[0]
+        if layout is not None and _layout(node) == layout:
+            found = node
+    return found
+
+
+def _layout(node: Node) -> tuple[object, ...] | None:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return None
+    # Symbolic sizes by their text: comparing them would add guards.
+    numbers = [*value.shape, *value.stride(), value.storage_offset()]
+    return value.dtype, value.dim(), *map(str, numbers)

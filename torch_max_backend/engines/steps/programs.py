@@ -26,6 +26,8 @@ _THERE, _COPY, _SAME, _STRAIGHT, _EXPAND = range(5)
 
 # Elements of a block of what has no instructions, and bytes of blocks of what has.
 _PLAIN, _CACHE = 16384, 28672
+# Elements of a block that only passes by, the most first, and how many of them there are at least.
+_PASSING, _TILES = (65536, 32768, 16384), 32
 # Cheap operations on elements that make a task, and the most parts of a reduction.
 _GRAIN, _PARTS = 65536, 64
 
@@ -406,6 +408,9 @@ class _Encoding:
             if instruction.name != "constant" and reads[base + k]
         ]
         live = sum(kept) + sum(sorted(results)[-3:])
+        if live == 0:
+            # Nothing stays: a tile's own words are what the next one has to fetch again.
+            return next((n for n in _PASSING if n * _TILES <= self.count), 8192)
         return next((n for n in (8192, 4096, 2048, 1024) if n * live <= _CACHE), 512)
 
     # Tiles
