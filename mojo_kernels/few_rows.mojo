@@ -141,7 +141,8 @@ def _by_dots[
             var following = b.from_(p, j + ACROSS)
             if j + ACROSS >= n:
                 following = b.from_(p + long, 0)
-            var more = j + ACROSS < n or p + long < k
+            # The streams of one row are what a processor asks for ahead of time by itself.
+            var more = m > 1 and (j + ACROSS < n or p + long < k)
             # Each turn asks for its share of the next group.
             var turns = ceildiv(m, DOWN)
             for turn in range(turns):

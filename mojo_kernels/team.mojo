@@ -64,13 +64,24 @@ struct _Call[Work: def(Int) -> None](_Task):
 @fieldwise_init
 struct _Job[Task: _Task](Movable):
     var task: Self.Task
-    var next: Int64
+    var taken: Pointer[Int64, UntrackedOrigin[mut=True]]
     var tasks: Int64
     var mode: Int64
 
 
+# Shares of the tasks at most: threads beyond help the others.
+comptime SHARES = 64
+
+
 def _fork[Task: _Task, //](task: Task, tasks: Int):
-    var job = _Job[Task](task, 0, Int64(tasks), float_mode())
+    # How many tasks of each thread's share are taken.
+    var taken = Array[Int64, SHARES](fill=0)
+    var job = _Job[Task](
+        task,
+        Pointer(to=taken).unsafe_bitcast[Int64]().unsafe_origin_cast[UntrackedOrigin[mut=True]](),
+        Int64(tasks),
+        float_mode(),
+    )
     # 0: the whole team, as torch takes it. A smaller one would end the other threads, and the
     # next larger one start them again.
     external_call["GOMP_parallel", NoneType](
@@ -80,23 +91,33 @@ def _fork[Task: _Task, //](task: Task, tasks: Int):
         Int32(0),
     )
     _ = job^
+    _ = taken^
 
 
 def _member[Task: _Task](data: Data) abi("C"):
-    """What each thread of the team does."""
+    """What each thread of the team does: its share of the tasks, the same at each call because its
+    caches may still hold what that needs, then what is left of the others'."""
     var job = data.unsafe_bitcast[_Job[Task]]()
-    var next = Pointer(to=job[].next).unsafe_origin_cast[MutAnyOrigin]()
-    var mine = Atomic.fetch_add(next, Int64(1))
-    if mine >= job[].tasks:
-        return
+    var shares = min(Int(external_call["omp_get_num_threads", Int32]()), SHARES)
+    var me = Int(external_call["omp_get_thread_num", Int32]())
+    var tasks = Int(job[].tasks)
     var own = float_mode()
-    # Writing it is what takes time.
-    if own != job[].mode:
-        set_float_mode(job[].mode)
-    while mine < job[].tasks:
-        job[].task(Int(mine))
-        mine = Atomic.fetch_add(next, Int64(1))
-    if own != job[].mode:
+    var mode = own
+    for k in range(shares):
+        var owner = (me + k) % shares
+        var first = owner * tasks // shares
+        var count = Int64((owner + 1) * tasks // shares - first)
+        var taken = job[].taken.unsafe_offset(owner)
+        while Atomic.load(taken) < count:
+            var mine = Atomic.fetch_add(taken, Int64(1))
+            if mine >= count:
+                break
+            # Writing it is what takes time.
+            if mode != job[].mode:
+                mode = job[].mode
+                set_float_mode(mode)
+            job[].task(first + Int(mine))
+    if mode != own:
         set_float_mode(own)
 
 

@@ -70,7 +70,9 @@ def reorder_arguments(module: GraphModule, mutated: Collection[Node]) -> dict[No
     return taken
 
 
-def reorder_results(module: GraphModule, symbols: Symbols, exact: int | None) -> dict[Node, Node]:
+def reorder_results(
+    module: GraphModule, symbols: Symbols, exact: int | None, given: Collection[Node] = ()
+) -> dict[Node, Node]:
     """Decide how the model returns each result, and let it return permuted ones as torch stores
     them.
 
@@ -80,6 +82,7 @@ def reorder_results(module: GraphModule, symbols: Symbols, exact: int | None) ->
         exact: How many results need the very strides that torch promised, the first ones; those
             behind, which only the backward graph sees, are spared the copies that some take.
             ``None``: all.
+        given: Results that the runtime makes of arguments; they are left alone.
 
     Returns:
         For each result the node that is returned in its place.
@@ -91,6 +94,8 @@ def reorder_results(module: GraphModule, symbols: Symbols, exact: int | None) ->
     for i, item in enumerate(results):
         value = item.meta.get("val") if isinstance(item, Node) else None
         if not isinstance(value, torch.Tensor) or item.op == "placeholder":
+            continue
+        if item in given:
             continue
         if item not in seen:
             seen[item] = _result(graph, output, item, symbols, exact is None or i < exact)

@@ -23,8 +23,8 @@ from torch_max_backend.graph.memory_order import (
 )
 from torch_max_backend.graph.nested import body, every_node, nested_modules
 from torch_max_backend.graph.shapes import Symbols, SymScalar, is_empty
-from torch_max_backend.graph.signature_schema import ModelInput, Output, Signature
-from torch_max_backend.graph.views import memory_of, same_tensor
+from torch_max_backend.graph.signature_schema import Layout, ModelInput, Output, Signature
+from torch_max_backend.graph.views import memory_of, same_tensor, turned_from
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
 # larger ones are inputs, so that no artifact holds a copy of the data.
@@ -100,10 +100,13 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
     _bind_symbols(placeholders, symbols, signature)
     symbols.given(signature.symbols)
     mutations = _mutations(module, position)
+    turned: dict[Node, Output] = {}
     if exact is not None:
         _share_saved(output, exact, mutations)
+        if not signature.pairs:
+            turned = _turned(output, exact, mutations, position)
     stored = reorder_arguments(module, mutations)
-    returned = reorder_results(module, symbols, exact)
+    returned = reorder_results(module, symbols, exact, turned)
     embedded: dict[Node, torch.Tensor] = {}
     stores: list[tuple[Node, Node]] = []
     for node in placeholders:
@@ -151,7 +154,8 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
         return index[node]
 
     for item in output.args[0]:
-        signature.outputs.append(_output(item, position, symbols, signature, model_output))
+        made = turned.get(item) if isinstance(item, Node) else None
+        signature.outputs.append(made or _output(item, position, symbols, signature, model_output))
     written = {node for node, _ in stores}
     for node, value in mutations.items():
         if node not in written:
@@ -288,6 +292,22 @@ def _share_saved(output: Node, exact: int, mutations: Mapping[Node, Node]) -> No
             root = same_tensor(item)
             results[i] = item if root in mutations else root
     output.args = (type(output.args[0])(results),)
+
+
+def _turned(
+    output: Node, exact: int, mutations: Mapping[Node, Node], position: Mapping[Node, int]
+) -> dict[Node, Output]:
+    """What only the backward graph takes that is an argument with its dims in another order."""
+    found: dict[Node, Output] = {}
+    shown = set(output.args[0][:exact])
+    for item in output.args[0][exact:]:
+        root = memory_of(item) if isinstance(item, Node) else item
+        if root is item or root not in position or root in mutations or item in shown:
+            continue
+        order = turned_from(item, root)
+        if order is not None:
+            found[item] = Output("input", position[root], layout=Layout(order=order))
+    return found
 
 
 def _output(

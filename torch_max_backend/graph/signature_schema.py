@@ -67,7 +67,8 @@ class Output:
             itself); ``scalar`` (run-time expression ``source``).
         index: See ``kind``.
         source: See ``kind``.
-        layout: How the model's contiguous output becomes a tensor with the strides torch promised.
+        layout: How the model's contiguous output becomes a tensor with the strides torch promised;
+            of an ``input`` that is returned with its dims in another order, that order.
     """
 
     kind: str

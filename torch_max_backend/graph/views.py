@@ -34,6 +34,28 @@ def same_tensor(node: Node) -> Node:
     return found
 
 
+def turned_from(node: Node, root: Node) -> tuple[int, ...] | None:
+    """The order of ``root``'s dims in which a chain of views shows all of it, if it does no more
+    than that."""
+    chain = []
+    while node is not root:
+        chain.append(node)
+        node = node.args[0]  # type: ignore[assignment]
+    order = list(range(root.meta["val"].dim()))
+    for view in reversed(chain):
+        args = view.args[1:]
+        if view.target is aten.t.default:
+            order.reverse()
+        elif view.target is aten.transpose.int:
+            a, b = (int(dim) for dim in args)  # type: ignore[arg-type]
+            order[a], order[b] = order[b], order[a]
+        elif view.target is aten.permute.default:
+            order = [order[dim] for dim in args[0]]  # type: ignore[union-attr, index]
+        elif view.target not in (aten.alias.default, aten.detach.default):
+            return None
+    return tuple(order)
+
+
 def _layout(node: Node) -> tuple[object, ...] | None:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):

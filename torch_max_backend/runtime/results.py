@@ -82,6 +82,15 @@ def returned(
     ]
 
 
+def turned_arguments(signature: Signature) -> list[tuple[int, tuple[int, ...]]]:
+    """The outputs that are arguments with their dims in another order, and those orders."""
+    return [
+        (k, o.layout.order)
+        for k, o in enumerate(signature.outputs)
+        if o.kind == "input" and o.layout is not None and o.layout.order is not None
+    ]
+
+
 def check(values: Sequence[Any], checks: Sequence[tuple[str, str]]) -> None:
     """Raise what the program asked for if a condition on sizes does not hold; the conditions are
     the last of the values."""

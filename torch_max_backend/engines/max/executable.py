@@ -24,6 +24,7 @@ from torch_max_backend.runtime.results import (
     evaluator_or_none,
     execution_error,
     returned,
+    turned_arguments,
 )
 from torch_max_backend.runtime.seeds import draw
 
@@ -129,6 +130,7 @@ class Executable:
             (o.kind, o.index) if o.kind in ("value", "input") else (o.kind, -1)
             for o in signature.outputs
         ]
+        self._turned = turned_arguments(signature)
         # MAX folds `x + 0` and merges equal nodes: any output may share memory, until a call whose
         # tensors all have elements shows which ones do.
         self._suspects: Sequence[int] = range(len(signature.layouts))
@@ -196,6 +198,8 @@ class Executable:
             return results
         scalars = numbers[self._output_scalars_from :] if after is None else after
         outputs = returned(self._plan, results, arguments, scalars)
+        for k, order in self._turned:
+            outputs[k] = outputs[k].permute(order)
         arguments.clear()
         return outputs
 

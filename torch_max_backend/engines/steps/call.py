@@ -25,6 +25,7 @@ def written_out(
     results: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]],
     turns: Sequence[tuple[int, ...] | None],
     outputs: Sequence[tuple[str, int]],
+    turned: Mapping[int, tuple[int, ...]],
     free: list[Any],
     shares: bool,
     general: Callable[[list[Any]], list[Any]],
@@ -42,6 +43,7 @@ def written_out(
         results: Sizes, strides and dtype of each result.
         turns: Of each result the order of its dims in the tensor that torch is given.
         outputs: Kind and number of each output of the graph.
+        turned: Of those that are arguments with their dims in another order, that order.
         free: Tables that no call uses.
         shares: Whether the table takes memory for temporaries at each call.
         general: Does what this code cannot: tensors that are not contiguous, profiling.
@@ -56,8 +58,8 @@ def written_out(
     }  # fmt: skip
     lines = ["def call(arguments):", "    if profiling():", "        return general(arguments)"]
     for n, (_, index, order) in enumerate(moving):
-        turned = "" if order is None else f".permute({order})"
-        lines.append(f"    t{n} = arguments[{index}]{turned}")
+        turn_text = "" if order is None else f".permute({order})"
+        lines.append(f"    t{n} = arguments[{index}]{turn_text}")
         lines.append(f"    if not t{n}.is_contiguous() or t{n}.is_neg():")
         lines.append("        return general(arguments)")
     lines += ["    try:", "        table = free.pop()"]
@@ -89,11 +91,11 @@ def written_out(
     for k, turn in enumerate(turns):
         if turn is not None:
             lines.append(f"    r{k} = r{k}.permute({turn})")
-    made = ", ".join(
-        f"r{i}" if kind == "value" else f"arguments[{i}]" if kind == "input" else "None"
-        for kind, i in outputs
-    )
-    lines += [f"    found = [{made}]", "    arguments.clear()", "    return found"]
+    made = []
+    for k, (kind, i) in enumerate(outputs):
+        text = f"r{i}" if kind == "value" else f"arguments[{i}]" if kind == "input" else "None"
+        made.append(f"{text}.permute({turned[k]})" if k in turned else text)
+    lines += [f"    found = [{', '.join(made)}]", "    arguments.clear()", "    return found"]
     exec("\n".join(lines), names)
     return names["call"]
 

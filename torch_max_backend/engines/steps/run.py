@@ -21,7 +21,13 @@ from torch_max_backend.graph.expressions import evaluator
 from torch_max_backend.graph.signature_schema import ModelInput, Signature
 from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime import large
-from torch_max_backend.runtime.results import Rebuild, check, execution_error, returned
+from torch_max_backend.runtime.results import (
+    Rebuild,
+    check,
+    execution_error,
+    returned,
+    turned_arguments,
+)
 from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.tensors import plain
 
@@ -105,6 +111,7 @@ class StepExecutable:
         # A seam for whoever measures.
         self._execute = _run
         self._outputs = [(o.kind, o.index) for o in signature.outputs]
+        self._turned_arguments = turned_arguments(signature)
         # Whether calls can be written out, and the order of the dims of each result.
         orders = [None if r is None else r.turned for r in rebuilds]
         self._simple = (
@@ -184,6 +191,7 @@ class StepExecutable:
             [(shape, _dense(shape), dtype) for shape, dtype in sized.outputs],
             self._turns,
             self._outputs,
+            dict(self._turned_arguments),
             sized.free,
             sized.shares,
             general,
@@ -304,6 +312,8 @@ class StepExecutable:
             return results
         scalars = numbers[self._scalars_from :]
         outputs = returned(self._outputs, results, arguments, scalars)
+        for k, order in self._turned_arguments:
+            outputs[k] = outputs[k].permute(order)
         arguments.clear()
         return outputs
 
