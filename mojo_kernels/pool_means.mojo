@@ -8,7 +8,7 @@ from std.sys import simd_width_of, size_of
 
 from .panels import Address
 from .vectors import every
-from .window import Axis, inner
+from .window import Axis, even, inner, is_even
 
 comptime width = simd_width_of[DType.float32]()
 # Columns whose sums wait on the stack.
@@ -168,18 +168,6 @@ def sum_row[
 
 
 @always_inline
-def same_size[adaptive: Bool](wide: Axis) -> Tuple[Int, Int, Int]:
-    """First and end window of those that have the same size, and that size."""
-    comptime if adaptive:
-        if wide.output != 0 and wide.input % wide.output == 0:
-            return (0, wide.output, wide.input // wide.output)
-        return (0, 0, 0)
-    else:
-        var whole = inner(wide)
-        return (whole[0], whole[1], wide.kernel)
-
-
-@always_inline
 def mean_row[
     dtype: DType, //, adaptive: Bool, count_padding: Bool
 ](
@@ -193,6 +181,12 @@ def mean_row[
     fixed: Int,
 ):
     """Means of a row of windows; `fixed` replaces the element count unless it is 0."""
+    comptime if adaptive:
+        if is_even(deep) and is_even(high) and is_even(wide):
+            mean_row[False, False](
+                means, plane, od, oh, even(deep), even(high), even(wide), fixed
+            )
+            return
     sum_row[adaptive](means, plane, od, oh, deep, high, wide)
     divide_row[adaptive, count_padding](means, means, od, oh, deep, high, wide, fixed)
 
@@ -213,10 +207,13 @@ def divide_row[
     """What belongs to each of a row of windows, divided by its element count."""
     var x = 0
     comptime if dtype.is_floating_point():
-        var same = same_size[adaptive](wide)
+        # The windows that have the same size.
+        var same = (0, 0)
+        comptime if not adaptive:
+            same = inner(wide)
         var count = fixed
         if fixed == 0:
-            count = same[2]
+            count = wide.kernel
             comptime if count_padding:
                 count *= deep.padded_size(od) * high.padded_size(oh)
             else:
@@ -224,7 +221,7 @@ def divide_row[
                 var h = high.window[adaptive](oh)
                 count *= (d[1] - d[0]) * (h[1] - h[0])
         else:
-            same = (0, wide.output, 0)
+            same = (0, wide.output)
         while x < same[0]:
             to[unsafe_offset=x] = mean[adaptive, count_padding](
                 sums[unsafe_offset=x], od, oh, x, deep, high, wide, fixed
@@ -289,6 +286,12 @@ def spread_plane[
 ):
     """The gradient of the means of one plane: each window's, divided by its element count, is
     added to all of its elements."""
+    comptime if adaptive:
+        if is_even(deep) and is_even(high) and is_even(wide):
+            spread_plane[False, False](
+                plane, gradient, even(deep), even(high), even(wide), fixed
+            )
+            return
     var size = deep.input * high.input * wide.input
     unsafe_memset_zero(plane.unsafe_bitcast[UInt8](), size * size_of[dtype]())
     # What each output gives one element, and what a row of outputs gives each column.

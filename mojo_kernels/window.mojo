@@ -53,3 +53,16 @@ def inner(wide: Axis) -> Tuple[Int, Int]:
     var last = wide.input - 1 + wide.padding - (wide.kernel - 1) * wide.dilation
     var end = 0 if last < 0 else min(wide.output, last // wide.stride + 1)
     return (min(first, end), end)
+
+
+@always_inline
+def is_even(axis: Axis) -> Bool:
+    """Whether adaptive windows along an axis have one size and do not overlap."""
+    return axis.output > 0 and axis.input % axis.output == 0
+
+
+@always_inline
+def even(axis: Axis) -> Axis:
+    """Such adaptive windows as strided ones."""
+    var size = axis.input // axis.output
+    return {axis.input, axis.output, size, size, 0, 1}

@@ -27,7 +27,7 @@ from torch_max_backend.ops.common.positions import (
     static,
     take_rows,
 )
-from torch_max_backend.ops.common.promotion import full, to_dtype
+from torch_max_backend.ops.common.promotion import full, is_zeros, to_dtype
 from torch_max_backend.ops.gather_scatter import (
     LIBRARIES,
     combine,
@@ -178,12 +178,15 @@ def index_put(
         # One index is checked by the kernel.
         single = given[0] if len(given) == 1 else None
         places = joint_positions(given, indexed, strides(indexed)) if single is None else single
+        whole = [outer, product(indexed), inner]
+        zeros = is_zeros(self)
         rows = combine_rows(
-            ops.reshape(front, [outer, product(indexed), inner]),
+            full(0, self.dtype, [1, 1, 1], self.device) if zeros else ops.reshape(front, whole),
             ops.reshape(places, [count]),
             ops.reshape(values, [outer, count, inner]),
             "sum" if accumulate else "write",
             wrap=True,
+            shape=whole if zeros else None,
         )
         written = ops.reshape(rows, front.shape)
         if adjacent:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from max.dtype import DType
-from max.graph import DeviceRef, Dim, TensorValue, ops
+from max.graph import DeviceRef, Dim, Graph, TensorValue, ops
 from torch.fx import Node
 
 from torch_max_backend.convert.context import current_node, expected
@@ -170,4 +171,17 @@ def full(
     number: Operand, dtype: DType, shape: Sequence[int | Dim], device: DeviceRef
 ) -> TensorValue:
     """A tensor of one value, made by broadcasting a scalar so that no artifact holds it whole."""
-    return ops.broadcast_to(as_operand(number, dtype, device), list(shape))
+    made = ops.broadcast_to(as_operand(number, dtype, device), list(shape))
+    if isinstance(number, (int, float)) and number == 0:
+        _zeros().add(made._mlir_value)
+    return made
+
+
+def is_zeros(value: TensorValue) -> bool:
+    """Whether ``full`` has made it of zeros, in the graph or part of a graph that is being
+    built."""
+    return value._mlir_value in _zeros()
+
+
+def _zeros() -> set[Any]:
+    return Graph.current.__dict__.setdefault("zeros", set())
