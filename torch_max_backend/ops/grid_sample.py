@@ -104,7 +104,7 @@ def grid_sampler_3d(
     return _sampled(input, grid, interpolation_mode, padding_mode, align_corners, 3)
 
 
-@map_to(aten.grid_sampler_2d_backward.default, kernels="grid_sample")
+@map_to(aten.grid_sampler_2d_backward.default, kernels="grid_sample_backward")
 def grid_sampler_2d_backward(
     grad_output: TensorValue,
     input: TensorValue,
@@ -121,7 +121,7 @@ def grid_sampler_2d_backward(
     return _sampled_backward(grad_output, input, grid, *settings, 2)
 
 
-@map_to(aten.grid_sampler_3d_backward.default, kernels="grid_sample")
+@map_to(aten.grid_sampler_3d_backward.default, kernels="grid_sample_backward")
 def grid_sampler_3d_backward(
     grad_output: TensorValue,
     input: TensorValue,

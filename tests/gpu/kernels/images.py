@@ -32,5 +32,5 @@ def sampled(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-LIBRARIES = ("resample", "grid_sample")
+LIBRARIES = ("resample", "grid_sample", "grid_sample_backward")
 BUILDERS = (resized, sampled)
