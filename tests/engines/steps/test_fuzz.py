@@ -19,7 +19,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 # CPU seconds for all graphs of a test.
-SECONDS = 8.0
+SECONDS = 4.0
 MARGIN = 64
 CANARY = 0x5A
 DTYPES = (torch.float32, torch.float32, torch.int64, torch.bool)
