@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from tests.support.beside_eager import assert_as_eager
 from tests.support.groups import compile_group
 from tests.support.images import IMAGES, VOLUMES, random, spoiled
 
@@ -74,3 +76,13 @@ def test_agrees_with_eager(name: str) -> None:
     program = _programs()[name]
     for ours, theirs in zip(program.run(), program.eager(), strict=True):
         torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_many_positions_and_channels(mode: str) -> None:
+    """More of both than are taken at a time, some of them outside."""
+
+    def sampled(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, grid, mode=mode, align_corners=False)
+
+    assert_as_eager(sampled, random(1, 70, 9, 10), random(1, 13, 23, 2) * 1.3, rtol=1e-4, atol=1e-4)

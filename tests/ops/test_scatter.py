@@ -3,13 +3,14 @@ duplicates, NaN, integers beyond 2**53, and indices out of range."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.support.beside_eager import assert_as_eager
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
@@ -162,3 +163,47 @@ def test_an_index_out_of_range_raises(name: str, wrong: int) -> None:
     given[1].reshape(-1)[-1] = wrong
     with pytest.raises(IndexOutOfBoundsError):
         program.executable(given)
+
+
+def _rows(case: str) -> torch.Tensor:
+    index = _index(500, size=60)
+    if case == "one row":
+        index = torch.full((500,), 7)
+    elif case == "few":
+        index = index[:20]
+    return index
+
+
+# Of hundreds of numbers, which eager may add in another order.
+LONG_SUMS = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def _reduced_rows(
+    x: torch.Tensor, src: torch.Tensor, index: torch.Tensor, how: str, include: bool
+) -> torch.Tensor:
+    return x.detach().index_reduce(0, index, src.detach(), how, include_self=include)
+
+
+@pytest.mark.parametrize("case", ["many", "one row", "few"])
+def test_each_row_is_written_once(case: str) -> None:
+    """Rows that are as wide as several vectors, of which each has all that falls on it."""
+    index = _rows(case)
+    x, src = torch.rand(60, 200), torch.rand(len(index), 200)
+    assert_as_eager(lambda x, s: x.index_add(0, index, s, alpha=2), x, src, **LONG_SUMS)
+    lines = x.expand(3, -1, -1).contiguous(), src.expand(3, -1, -1).contiguous()
+    assert_as_eager(lambda x, s: x.index_add(1, index, s), *lines, **LONG_SUMS)
+    assert_as_eager(lambda w: F.embedding(index, w, padding_idx=7), x, **LONG_SUMS)
+    assert_as_eager(lambda x: x[index - 60], x, **LONG_SUMS)
+    for how, include in (("prod", True), ("prod", False), ("amax", True)):
+        reduced = partial(_reduced_rows, index=index, how=how, include=include)
+        assert_as_eager(reduced, x, 1 + src / 1000, **LONG_SUMS)
+
+
+def test_rows_are_added_in_place() -> None:
+    index = _rows("many")
+
+    def function(x: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
+        kept = x * 1
+        return kept.index_add_(0, index, src)
+
+    assert_as_eager(function, torch.rand(60, 200), torch.rand(500, 200), **LONG_SUMS)

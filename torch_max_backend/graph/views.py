@@ -44,6 +44,8 @@ def turned_from(node: Node, root: Node) -> tuple[int, ...] | None:
     order = list(range(root.meta["val"].dim()))
     for view in reversed(chain):
         args = view.args[1:]
+        if view.kwargs:
+            return None
         if view.target is aten.t.default:
             order.reverse()
         elif view.target is aten.transpose.int:

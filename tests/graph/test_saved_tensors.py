@@ -1,0 +1,90 @@
+"""What a forward graph keeps for its backward graph: arguments and results, not copies of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.tracing import traced
+from torch_max_backend import max_backend
+
+OPTIONS = {"engine": "steps", "fallback": "error", "cache": False}
+
+
+def _outputs(function: object, *arguments: Tensor) -> list[tuple[str, int, object]]:
+    """Kind, index and order of each result, of which the first alone is the user's."""
+    from torch_max_backend.graph.signature import analyse
+
+    found = analyse(traced(function, *arguments), exact=1).signature
+    return [(o.kind, o.index, o.layout.order if o.layout else None) for o in found.outputs]
+
+
+def test_views_that_change_nothing_are_what_they_show() -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y = x @ w
+        return y, y.detach(), w.t().t(), y.view(y.shape).detach()
+
+    found = _outputs(function, torch.ones(2, 3), torch.ones(3, 4))
+    assert found[0] == found[1] == found[3] == ("value", 0, None)
+    assert found[2] == ("input", 1, None)
+
+
+def test_arguments_are_turned_by_the_runtime() -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return x + 1, x.permute(2, 0, 1).transpose(0, -1), w.t(), w[:2].t()
+
+    found = _outputs(function, torch.ones(2, 3, 4), torch.ones(3, 4))
+    assert found[1] == ("input", 0, (1, 0, 2))
+    assert found[2] == ("input", 1, (1, 0))
+    assert found[3][0] == "value"  # a part of it is a copy
+
+
+def test_what_the_user_gets_is_memory_of_its_own() -> None:
+    from torch_max_backend.graph.signature import analyse
+
+    found = analyse(traced(lambda x: (x + 1, x.t()), torch.ones(2, 3)), exact=2).signature
+    assert [o.kind for o in found.outputs] == ["value", "value"]
+
+
+def test_what_is_written_to_is_kept_as_it_was() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        kept = x.t() * 1
+        x.add_(1)
+        return kept, x.t()
+
+    found = _outputs(function, torch.ones(2, 3))
+    assert [kind for kind, _, _ in found] == ["value", "value"]
+
+
+def _trained(function: object) -> list[Tensor]:
+    torch.manual_seed(0)
+    x, w, v = (torch.randn(n, n).requires_grad_() for n in (8, 8, 8))
+    found = []
+    for _ in range(12):  # the last calls are written out
+        y = function(x, w, v)
+        found = [y.detach(), *torch.autograd.grad(y.sum(), (x, w, v))]
+    return found
+
+
+def test_gradients_are_eagers() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        return torch.exp(x @ w / 8) @ v.t()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=max_backend, options=OPTIONS)
+    torch.testing.assert_close(_trained(compiled), _trained(function))
+
+
+@pytest.mark.parametrize("written", ["argument", "result"])
+def test_writes_before_the_backward_pass_are_noticed(written: str) -> None:
+    """As in eager PyTorch: a gradient by other numbers would be wrong."""
+    torch._dynamo.reset()
+    options = {**OPTIONS, "min_ops": 1}
+    compiled = torch.compile(lambda x, w: (x @ w).exp(), backend=max_backend, options=options)
+    x, w = torch.randn(4, 4).requires_grad_(), torch.randn(4, 4).requires_grad_()
+    y = compiled(x, w)
+    with torch.no_grad():
+        (w if written == "argument" else y).add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
