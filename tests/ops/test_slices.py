@@ -41,7 +41,6 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
 
 
 def test_lengths_vary() -> None:
-    from torch_max_backend import max_backend
 
     torch._dynamo.reset()
 
