@@ -15,6 +15,9 @@ from torch_max_backend.engines.steps.planner.views import View, same_strides
 MOST = 48
 # Different memory that one pass reads.
 MOST_VIEWS = 24
+# Elements that are worth being read once by two passes, and tasks between those at most: what waits
+# for the second one keeps its memory.
+LARGE, NEAR = 16384, 24
 
 
 @dataclass(eq=False)
@@ -84,6 +87,7 @@ class _Fusion:
             self.group[task] = group
             if isinstance(task, (Pointwise, Reduce)):
                 self._join_producers(task)
+        self._join_neighbours()
         return self._ordered()
 
     # Merging
@@ -101,6 +105,41 @@ class _Fusion:
                 continue
             if self._fits(above, below) and not self._circular(above, below):
                 self._merge(above, below, producer, task, view)
+
+    def _join_neighbours(self) -> None:
+        """Join groups that read the same memory element for element, so that it is read once."""
+        readers: dict[Any, list[Group]] = {}
+        for group in dict.fromkeys(self.group[t] for t in self.tasks):
+            for reads in group.reads.values():
+                for view in reads:
+                    if isinstance(view, View) and self._is_large(group, view):
+                        key = (view.root, view.offset, view.strides, group.space)
+                        known = readers.setdefault(key, [])
+                        if group not in known:
+                            known.append(group)
+        for groups in readers.values():
+            for one in groups[1:]:
+                first, other = self.group[groups[0].tasks[0]], self.group[one.tasks[0]]
+                if first is not other and self._are_neighbours(first, other):
+                    self._join(first, other)
+
+    def _is_large(self, group: Group, view: View) -> bool:
+        """Whether a group reads enough of some memory, each element of it for one of its own."""
+        if view.shape != group.space or any(
+            s == 0 and n != 1 for n, s in zip(view.shape, view.strides, strict=True)
+        ):
+            return False
+        count = product(view.shape)
+        return not isinstance(count, int) or count >= LARGE
+
+    def _are_neighbours(self, a: Group, b: Group) -> bool:
+        """Whether two groups may run as one, near each other and neither after the other."""
+        if max(a.order, b.order) - min(self._last(a), self._last(b)) > NEAR:
+            return False
+        for one, other in ((a, b), (b, a)):
+            if any(self.group[n] is other for t in one.tasks for n in self.needs[t]):
+                return False
+        return self._fits(a, b) and not self._torn(a, b) and not self._circular(a, b)
 
     def _fits(self, above: Group, below: Group) -> bool:
         if len(above.tasks) + len(below.tasks) > MOST:
@@ -166,6 +205,9 @@ class _Fusion:
                 above.space, above.reads, above.writes = changed
         if self._torn(above, below):
             return
+        self._join(above, below)
+
+    def _join(self, above: Group, below: Group) -> None:
         below.tasks = sorted(above.tasks + below.tasks, key=self.place.__getitem__)
         below.reads |= above.reads
         below.writes |= above.writes

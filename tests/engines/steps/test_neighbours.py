@@ -1,0 +1,47 @@
+"""Passes that read the same memory run as one, where they may."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tests.engines.steps.plans import kinds, same_as_eager
+
+
+def _whole(*shape: int) -> Tensor:
+    """Small whole numbers: each order of additions gives the same bits."""
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(0)).float()
+
+
+def test_sums_of_the_same_are_one_pass() -> None:
+    def sums(g: Tensor, x: Tensor) -> list[Tensor]:
+        return [g.sum(1), (g * x).sum(1), g + 1]
+
+    plan = same_as_eager(sums, [_whole(40, 600), _whole(40, 600)])
+    assert sum(kinds(plan).values()) == 1
+
+
+def test_small_passes_stay_apart() -> None:
+    plan = same_as_eager(lambda g: [g.sum(1), g + 1], [_whole(4, 60)])
+    assert sum(kinds(plan).values()) == 2
+
+
+def test_a_pass_that_needs_the_other_comes_after_it() -> None:
+    def function(x: Tensor, w: Tensor) -> list[Tensor]:
+        y = torch.relu(x)
+        return [(y @ w) * x, x.amax(1)]
+
+    plan = same_as_eager(function, [_whole(160, 160), _whole(160, 160)])
+    found = kinds(plan)
+    assert sum(found.values()) == 3, found
+    assert found["relu max"] + found["max relu"] == 1, found
+
+
+def test_what_is_written_between_two_readers_keeps_them_apart() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        before = x * 2
+        made = x + 1
+        x.copy_(made)
+        return [before, made * 3]
+
+    same_as_eager(function, [_whole(150, 150)])
