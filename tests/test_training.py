@@ -89,7 +89,9 @@ def test_plans_of_forward_and_backward_are_found(plans: list[Any], private_cache
     loss = compiled(x).square().sum()
     loss.backward(retain_graph=True)
     loss.backward()
-    torch.testing.assert_close([p.grad for p in module.parameters()], [3 * g for g in expected])
+    tripled = [3 * g for g in expected]
+    # Of a norm's squares: numbers near 1 that cancel out.
+    torch.testing.assert_close([p.grad for p in module.parameters()], tripled, rtol=1e-4, atol=1e-4)
 
 
 def _loaded(module: nn.Module, x: Tensor, expected: list[Tensor]) -> Any:
