@@ -1,9 +1,9 @@
 """Element-wise programs: rows of a table that say which operations to run on blocks of tensors.
 
-A row is int64 words, made by `torch_max_backend.engines.steps.programs.encode`: `HEAD` words, then
-the arrays that `Parts` finds. The space is cut into tiles; what a tile has of a tensor is a block:
-its elements one after the other, in place where they lie so, else in scratch memory. Blocks have a
-slot each, and an instruction calls a block function on the blocks of slots.
+A row is int64 words, which `torch_max_backend.engines.steps.program_rows.encode` makes: `HEAD` words,
+then the arrays that `Parts` finds. The space is cut into tiles; what a tile has of a tensor is a
+block: its elements one after the other, in place where they lie so, else in scratch memory. Blocks
+have a slot each, and an instruction calls a block function on the blocks of slots.
 """
 
 from std.math import ceildiv

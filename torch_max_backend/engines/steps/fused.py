@@ -12,8 +12,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 
+from torch_max_backend.engines.steps.fused_source import fused_source, fused_symbol
 from torch_max_backend.engines.steps.libraries import exported, kept
-from torch_max_backend.engines.steps.programs import Program, fused_source, fused_symbol
+from torch_max_backend.engines.steps.programs import Program
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger
 from torch_max_backend.process import fork_safety

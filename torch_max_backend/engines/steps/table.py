@@ -24,7 +24,9 @@ from torch_max_backend.engines.steps.planner.plan import (
     SizeText,
     Step,
 )
-from torch_max_backend.engines.steps.programs import Program, encode, prepare
+from torch_max_backend.engines.steps.program_libraries import prepare
+from torch_max_backend.engines.steps.program_rows import encode
+from torch_max_backend.engines.steps.programs import Program
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.errors import ExecutionError
 from torch_max_backend.graph.expressions import evaluator

@@ -33,7 +33,8 @@ from torch_max_backend.engines.steps.planner.tasks import (
     Task,
 )
 from torch_max_backend.engines.steps.planner.views import View
-from torch_max_backend.engines.steps.programs import Instruction, Program, unsupported
+from torch_max_backend.engines.steps.program_libraries import unsupported
+from torch_max_backend.engines.steps.programs import Instruction, Program
 from torch_max_backend.engines.steps.shells import unavailable
 from torch_max_backend.errors import LibraryError
 

@@ -1,0 +1,129 @@
+"""Programs as Mojo functions that run all instructions of a tile at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from torch_max_backend.engines.steps.program_libraries import (
+    NAMES,
+    libraries_by_operation,
+    operations_of,
+)
+from torch_max_backend.engines.steps.programs import (
+    Instruction,
+    Program,
+    bits_of,
+    dtypes_of,
+    operation,
+)
+
+
+class Fusing:
+    """The instructions of a tile as a program of its own: what is computed before are inputs.
+
+    Args:
+        program: The program.
+        dtypes: Of its values.
+    """
+
+    def __init__(self, program: Program, dtypes: Sequence[str]) -> None:
+        self.program, self.dtypes = program, dtypes
+        self.inputs: dict[int, tuple[int, bool]] = {}
+        self.constants: list[int] = []
+        self.made: set[int] = set()
+        self.steps: list[int] = []
+
+    def add(self, value: int, operands: Iterable[tuple[int, int, bool]]) -> None:
+        """Add the instruction of a value; its operands with their slots, and whether they vary."""
+        self.steps.append(value)
+        self.made.add(value)
+        for operand, slot, varies in operands:
+            k = operand - len(self.program.inputs)
+            if operand in self.made or operand in self.constants:
+                continue
+            if k >= 0 and self.program.instructions[k].name == "constant":
+                self.constants.append(operand)
+            else:
+                self.inputs.setdefault(operand, (slot, varies))
+
+    def result(self, outputs: Sequence[tuple[int, int]]) -> tuple[Program | None, list[int]]:
+        """The program, and for each input its slot and whether it varies, for each output its
+        slot."""
+        if not self.steps:
+            return None, []
+        number = {v: i for i, v in enumerate([*self.inputs, *self.constants, *self.steps])}
+        instructions = []
+        for value in (*self.constants, *self.steps):
+            old = self.program.instructions[value - len(self.program.inputs)]
+            operands = tuple(number[o] for o in old.operands)
+            instructions.append(Instruction(old.name, old.dtype, operands, old.constant))
+        made = Program(
+            tuple(self.dtypes[v] for v in self.inputs),
+            tuple(instructions),
+            tuple(number[v] for v, _ in outputs),
+        )
+        words = [w for slot, varies in self.inputs.values() for w in (slot, int(varies))]
+        return made, [*words, *(slot for _, slot in outputs)]
+
+
+def fused_symbol(program: Program) -> str:
+    """The name of the function that `fused_source` exports for what is `fused` of rows."""
+    return "tmb_fused_" + hashlib.sha256(repr(program).encode()).hexdigest()[:24]
+
+
+def fused_source(programs: Iterable[Program]) -> tuple[str, Sequence[str]]:
+    """A Mojo text with a function for each program that is `fused` of a row, and the modules of the
+    kernels that it imports.
+
+    A function's address can be the first word of the rows, instead of the interpreter's: it runs
+    all instructions of a tile at once, on vectors. See `fused_symbol` for its name.
+    """
+    programs = list(dict.fromkeys(programs))
+    operations = sorted(set().union(*map(operations_of, programs)))
+    needed = {m for o in operations for m in libraries_by_operation()[o].modules if m in NAMES}
+    modules = ["operations", *sorted((needed | {"program"}) - {"operations_reduction"})]
+    lines = [
+        "from kernels.operations import Basic, constant, put, rounded, take, vector, wide",
+        *(f"from kernels.{m} import {NAMES[m]}" for m in modules if m in NAMES),
+        "from kernels.program import Block, block_of",
+    ]
+    for program in programs:
+        lines += _fused_function(program)
+    return "\n".join([*lines, ""]), modules
+
+
+def _fused_function(program: Program) -> Iterable[str]:
+    symbol, dtypes, inputs = fused_symbol(program), dtypes_of(program), len(program.inputs)
+    yield from ("", "", f'def _{symbol}(row: Words, at: Words, n: Int64) abi("C"):')
+    yield f"    comptime w = vector[{', '.join(f'DType.{d}' for d in sorted(set(dtypes)))}]()"
+    yield "    var slots = row.unsafe_offset(Int(row[unsafe_offset=18]))"
+    for i in range(inputs):
+        yield f"    var p{i} = block_of(at, slots, {2 * i})"
+        yield f"    var s{i} = Int(slots[unsafe_offset={2 * i + 1}])"
+    for i in range(len(program.outputs)):
+        yield f"    var q{i} = block_of(at, slots, {2 * inputs + i})"
+    yield from ("    var count = Int(n)", "    var j = 0", "    while j < count:")
+    yield "        var rest = count - j"
+    for i, dtype in enumerate(program.inputs):
+        yield f"        var v{i} = take[DType.{dtype}, w](p{i}, j * s{i}, rest)"
+    for k, instruction in enumerate(program.instructions):
+        name, dtype = f"v{inputs + k}", f"DType.{instruction.dtype}"
+        if instruction.name == "constant":
+            bits = bits_of(instruction.constant, instruction.dtype)
+            yield f"        var {name} = constant[{dtype}, w]({bits})"
+            continue
+        key = operation(dtypes, instruction)
+        operands = list(instruction.operands)
+        # What an operation of fewer operands is given besides, it ignores.
+        made = [f"v{o}" for o in operands]
+        made += [made[0]] * (3 - len(made))
+        call = f"{libraries_by_operation()[key].types[key]}.of[w]({', '.join(made)})"
+        yield f"        var {name} = rounded[{dtype}]({call})"
+    for i, value in enumerate(program.outputs):
+        yield f"        put[DType.{dtypes[value]}, w](q{i}, j, v{value}, rest)"
+    yield "        j += w"
+    yield from ("", "", f'@export("{symbol}")')
+    yield f'def {symbol}(row: Words, context: Words) abi("C") -> Int64:'
+    yield f"    var block: Block = _{symbol}"
+    yield from ("    run(row, block)", "    return 0")

@@ -1,0 +1,225 @@
+"""The operations of programs, and the libraries that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+
+from torch_max_backend.engines.steps.libraries import exported
+from torch_max_backend.engines.steps.programs import (
+    INTEGERS,
+    SIZES,
+    Operation,
+    Program,
+    dtypes_of,
+    operation,
+)
+from torch_max_backend.errors import LibraryError
+
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_COMPARISONS = ("equal", "not_equal", "greater", "greater_equal")
+_OF_NUMBERS = ("negative", "abs", "add", "sub", "mul", "max", "min", *_COMPARISONS)
+_OF_FLOATS = (
+    *_OF_NUMBERS, "div", "relu", "floor", "ceil", "round", "trunc", "sqrt", "rsqrt", "is_nan",
+    "is_inf", "sign_bit",
+)  # fmt: skip
+_OFINTEGERS = (*_OF_NUMBERS, "relu", "and", "or", "xor", "not")
+_OF_BOOLS = ("and", "or", "xor", "not", *_COMPARISONS, "max", "min")
+CHEAP = frozenset((*_OF_FLOATS, *_OFINTEGERS, "select", "cast"))
+_TESTS = ("is_nan", "is_inf", "sign_bit")
+_TWO = frozenset({"add", "sub", "mul", "div", "max", "min", "and", "or", "xor", *_COMPARISONS})
+_MATH = {
+    "exponentials": (
+        "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sigmoid", "silu", "tanh",
+        "gelu_tanh", "gelu_quick",
+    ),
+    "errors": ("erf", "erfc", "gelu"),
+    "trigonometry": ("sin", "cos", "tan", "sinc"),
+    "inverses": ("asin", "acos", "atan", "asinh", "acosh", "atanh", "sinh", "cosh"),
+    "powers": ("pow", "atan2", "hypot", "copysign", "logaddexp", "logaddexp2", "mantissa"),
+}  # fmt: skip
+_MATH_OF_TWO = ("pow", "atan2", "hypot", "copysign", "logaddexp", "logaddexp2")
+_FLOAT_DIVISIONS = ("floor_div", "mod", "fmod")
+_DIVISIONS = ("floor_div", "mod", "pow", "left", "right", "gcd", "lcm")
+_REDUCTIONS = ("sum", "prod", "max", "min")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Operations that are built together.
+
+    Attributes:
+        name: Of the library.
+        types: Of each operation a Mojo type that is one, of a reduction a function.
+        modules: The modules of the kernels that have them.
+        interprets: Whether the interpreter of programs is in it too.
+    """
+
+    name: str
+    types: Mapping[Operation, str]
+    modules: Sequence[str]
+    interprets: bool = False
+
+    def text(self) -> str:
+        """The Mojo text of the library."""
+        lines = [f"from kernels.{module} import {names}" for module, names in self._imports()]
+        if self.interprets:
+            lines.append(_INTERPRETER)
+        for key, kind in self.types.items():
+            if key[0].startswith("reduce_"):
+                parameters, call = _REDUCTION_PARAMETERS, kind
+            else:
+                parameters, call = _PARAMETERS, f"each[{kind}]"
+            arguments = ", ".join(p.split(":")[0] for p in parameters.split(", "))
+            lines += [
+                "", "",
+                f'@export("{_symbol(key)}")',
+                f'def {_symbol(key)}({parameters}) abi("C"):',
+                f"    {call}({arguments})",
+            ]  # fmt: skip
+        return "\n".join([*lines, ""])
+
+    def _imports(self) -> Iterable[tuple[str, str]]:
+        yield "operations", "Basic, Bytes, each"
+        for module in self.modules:
+            if names := NAMES.get(module):
+                yield module, names
+
+    def load(self) -> None:
+        """Build and load it."""
+        symbols = {_symbol(key): " ".join(key) for key in self.types}
+        if self.interprets:
+            symbols[PROGRAM] = "the interpreter of programs"
+        found = exported(f"programs_{self.name}", self.text(), symbols, self.modules)
+        addresses.update((key, found[_symbol(key)]) for key in self.types)
+        if self.interprets:
+            addresses[PROGRAM,] = found[PROGRAM]
+
+
+PROGRAM = "tmb_program"
+_INTERPRETER = f"""
+
+@export("{PROGRAM}")
+def {PROGRAM}(row: Words, context: Words) abi("C") -> Int64:
+    run(row)
+    return 0"""
+_PARAMETERS = "to: Bytes, a: Bytes, b: Bytes, c: Bytes, n: Int64, steps: Int64"
+_REDUCTION_PARAMETERS = "totals: Bytes, x: Bytes, rows: Int64, n: Int64, mode: Int64"
+# What libraries import from the modules of the kernels.
+NAMES = {
+    "operations_reduction": "reduce",
+    "operations_math": "Exponent, Math",
+    "operations_exact": "Exact",
+    "program": "Words, run",
+}
+
+
+def _symbol(key: Operation) -> str:
+    return "tmb_" + "_".join(key)
+
+
+# The addresses of operations and reductions.
+addresses: dict[Operation, int] = {}
+
+
+@cache
+def libraries_by_operation() -> Mapping[Operation, Library]:
+    """The library of each operation.
+
+    What a library costs to build is hardly more than what an empty one does, so they are few.
+    """
+    common: dict[Operation, str] = {}
+    for dtype in ("float32", "int64", "bool"):
+        common |= _plain(dtype)
+    common |= _functions_of("exponentials", "float32")
+    modules = ("operations", "operations_math", "operations_reduction", "program")
+    libraries = [Library("common", common, modules, True)]
+    for dtype in SIZES:
+        if dtype not in ("float32", "int64", "bool"):
+            modules = ("operations", "operations_reduction")
+            libraries.append(Library(dtype, _plain(dtype), modules))
+    for dtype in _FLOATS:
+        types: dict[Operation, str] = {}
+        for group in _MATH:
+            if (group, dtype) != ("exponentials", "float32"):
+                types |= _functions_of(group, dtype)
+        types["exponent", "int32", dtype] = f"Exponent[DType.{dtype}]"
+        libraries.append(Library(f"math_{dtype}", types, ("operations", "operations_math")))
+    for dtype in (*INTEGERS, *_FLOATS):
+        names = _DIVISIONS if dtype in INTEGERS else _FLOAT_DIVISIONS
+        if dtype in ("float32", "float64"):
+            names += ("next",)
+        types = {(n, dtype, dtype, dtype): f'Exact["{n}", DType.{dtype}]' for n in names}
+        libraries.append(Library(f"exact_{dtype}", types, ("operations", "operations_exact")))
+    return {key: library for library in libraries for key in library.types}
+
+
+def _plain(dtype: str) -> dict[Operation, str]:
+    """The cheap operations of a dtype, and its reductions."""
+    names: Sequence[str] = _OF_FLOATS if dtype in _FLOATS else _OFINTEGERS
+    keys = [_key(name, dtype) for name in (_OF_BOOLS if dtype == "bool" else names)]
+    keys.append(("select", dtype, "bool", dtype, dtype))
+    keys += [("cast", to, dtype) for to in SIZES]
+    types = {key: _basic(key) for key in keys}
+    for kind in ("max", "min") if dtype == "bool" else _REDUCTIONS:
+        types[f"reduce_{kind}", dtype] = f'reduce["{kind}", DType.{dtype}]'
+    return types
+
+
+def _functions_of(group: str, dtype: str) -> dict[Operation, str]:
+    return {
+        (
+            name,
+            dtype,
+            *[dtype] * (2 if name in _MATH_OF_TWO else 1),
+        ): f'Math["{name}", DType.{dtype}]'
+        for name in _MATH[group]
+    }
+
+
+def _key(name: str, dtype: str) -> Operation:
+    to = "bool" if name in _COMPARISONS or name in _TESTS else dtype
+    return (name, to, *[dtype] * (2 if name in _TWO else 1))
+
+
+def _basic(key: Operation) -> str:
+    name, to, *operands = key
+    operands += [operands[0]] * (3 - len(operands))
+    return f'Basic["{name}", ' + ", ".join(f"DType.{d}" for d in (to, *operands)) + "]"
+
+
+def operations_of(program: Program) -> set[Operation]:
+    dtypes = dtypes_of(program)
+    found = {operation(dtypes, i) for i in program.instructions if i.name != "constant"}
+    return found | {(f"reduce_{kind}", dtypes[value]) for kind, value in program.reductions}
+
+
+def unsupported(program: Program) -> Collection[Operation]:
+    """The operations of a program that no library has: names with the dtypes of the result and of
+    the operands."""
+    moved = {("copy", dtype) for dtype in dtypes_of(program) if dtype not in SIZES}
+    return sorted(moved | (operations_of(program) - libraries_by_operation().keys()))
+
+
+def prepare(programs: Iterable[Program]) -> None:
+    """Build and load what programs need, so that `program_rows.encode` can be called for them.
+
+    Raises:
+        LibraryError: An operation does not exist, or a library cannot be built.
+    """
+    needed = {(PROGRAM,)}.union(*map(operations_of, programs)) - addresses.keys()
+    if not needed:
+        return
+    found = {
+        (PROGRAM,): libraries_by_operation()["add", "float32", "float32", "float32"],
+        **libraries_by_operation(),
+    }
+    if unknown := needed - found.keys():
+        name, *dtypes = min(unknown)
+        raise LibraryError(f"There is no operation {name} of {', '.join(dtypes)}.")
+    wanted = {found[key].name: found[key] for key in sorted(needed)}
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        for done in [pool.submit(library.load) for library in wanted.values()]:
+            done.result()
