@@ -56,6 +56,7 @@ class _Fusion:
     def __init__(self, tasks: list[Task], aliases: Mapping[Value, Value]) -> None:
         self.tasks = tasks
         self.aliases = aliases
+        self.in_place = {*aliases, *aliases.values()}
         self.place = {t: i for i, t in enumerate(tasks)}
         self.group: dict[Task, Group] = {}
         self.writers: dict[Value, list[Task]] = {}
@@ -110,7 +111,7 @@ class _Fusion:
         """Join groups that read the same memory element for element, so that it is read once."""
         readers: dict[Any, list[Group]] = {}
         for group in dict.fromkeys(self.group[t] for t in self.tasks):
-            for reads in group.reads.values():
+            for reads in group.reads.values() if self._keeps_still(group) else ():
                 for view in reads:
                     if isinstance(view, View) and self._is_large(group, view):
                         key = (view.root, view.offset, view.strides, group.space)
@@ -122,6 +123,18 @@ class _Fusion:
                 first, other = self.group[groups[0].tasks[0]], self.group[one.tasks[0]]
                 if first is not other and self._are_neighbours(first, other):
                     self._join(first, other)
+
+    def _keeps_still(self, group: Group) -> bool:
+        """Whether none of a group's memory is written in place: a group that has been joined may
+        run later or earlier than its own tasks would."""
+        for task in group.tasks:
+            if any(view.root in self.in_place for view in (*task.reads, *task.writes)):
+                return False
+            for view in task.reads:
+                writers = self.writers.get(view.root, ())
+                if any(self.place[w] > self.place[task] for w in writers):
+                    return False
+        return True
 
     def _is_large(self, group: Group, view: View) -> bool:
         """Whether a group reads enough of some memory, each element of it for one of its own."""
