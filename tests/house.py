@@ -2,8 +2,7 @@
 
     python -m tests.house [--list]
 
-Prints a count for each rule; ``--list`` prints the places too. ``tests/test_house.py`` holds the
-counts to the bounds below.
+Prints a count for each rule; ``--list`` prints the places too.
 """
 
 from __future__ import annotations

@@ -93,9 +93,7 @@ def reorder_results(
     seen: dict[Node, Node] = {}
     for i, item in enumerate(results):
         value = item.meta.get("val") if isinstance(item, Node) else None
-        if not isinstance(value, torch.Tensor) or item.op == "placeholder":
-            continue
-        if item in given:
+        if not isinstance(value, torch.Tensor) or item.op == "placeholder" or item in given:
             continue
         if item not in seen:
             seen[item] = _result(graph, output, item, symbols, exact is None or i < exact)

@@ -20,7 +20,7 @@ from torch_max_backend.ops.common.positions import (
     window,
     without,
 )
-from torch_max_backend.ops.common.promotion import full, to_dtype
+from torch_max_backend.ops.common.promotion import full, is_zeros, to_dtype
 from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
@@ -127,7 +127,8 @@ def _place(
         parts = [p for p in (before, src, after) if not is_zero(p.shape[dim])]
         return parts[0] if len(parts) == 1 else ops.concat(parts, dim)
     if self.device.is_cpu():
-        return slice_scatter_copy(self, self.shape, src, dim, start, step)
+        base = None if is_zeros(self) else self
+        return slice_scatter_copy(base, self.shape, src, dim, start, step)
     device = self.device
     zero, by = on_device(0, device), on_device(step, device)
     distance = iota(size, device) - on_device(start, device)
@@ -143,21 +144,6 @@ def _place(
     return ops.where(inside, picked, self)
 
 
-def _first(
-    size: Size, count: Size, start: int | Dim | None, end: int | Dim | None, step: int | Dim
-) -> Size:
-    """Where ``count`` elements of a dimension of ``size`` begin, from 0 on."""
-    first = 0 if start is None else start
-    known, whole = static(first), static(size)
-    if known is not None and whole is not None:
-        return slice(known, None, 1).indices(whole)[0]
-    if is_negative("start", first):
-        # Where the start was clamped to 0, all but the end's part of the dimension is replaced.
-        to_the_end = (end is None or static(end) == _END) and static(step) == 1
-        return size - count if to_the_end else size + first
-    return first
-
-
 @map_to(aten.slice_scatter.default, native16=True, kernels="base")
 def slice_scatter(
     self: TensorValue,
@@ -170,8 +156,16 @@ def slice_scatter(
     """slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None,
     SymInt step=1) -> Tensor"""
     dim = axis(dim, self.rank)
-    count = src.shape[dim]
-    return _place(self, src, dim, _first(self.shape[dim], count, start, end, step), count, step)
+    size, count = self.shape[dim], src.shape[dim]
+    first = 0 if start is None else start
+    known, whole = static(first), static(size)
+    if known is not None and whole is not None:
+        first, _, _ = slice(known, None, 1).indices(whole)
+    elif is_negative("start", first):
+        # Where the start was clamped to 0, all but the end's part of the dimension is replaced.
+        to_the_end = (end is None or static(end) == _END) and static(step) == 1
+        first = size - count if to_the_end else size + first
+    return _place(self, src, dim, first, count, step)
 
 
 @map_to(aten.slice_backward.default, native16=True, kernels="base")
@@ -185,14 +179,8 @@ def slice_backward(
 ) -> TensorValue:
     """slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end,
     SymInt step) -> Tensor"""
-    shape, dim = expected().shape, axis(dim, grad_output.rank)
-    count = grad_output.shape[dim]
-    first = _first(shape[dim], count, start, end, step)
-    empty = any(is_zero(s) for s in (*shape, *grad_output.shape))
-    if static(step) == 1 or empty or not grad_output.device.is_cpu():
-        zeros = full(0, grad_output.dtype, input_sizes, grad_output.device)
-        return _place(zeros, grad_output, dim, first, count, step)
-    return slice_scatter_copy(None, shape, grad_output, dim, first, step)
+    zeros = full(0, grad_output.dtype, input_sizes, grad_output.device)
+    return slice_scatter(zeros, grad_output, dim, start, end, step)
 
 
 @map_to(aten.select_backward.default, native16=True)

@@ -67,10 +67,12 @@ def returned(
     results: Sequence[Any],
     arguments: Sequence[Any],
     scalars: Iterable[Any],
+    turned: Iterable[tuple[int, tuple[int, ...]]] = (),
 ) -> list[Any]:
-    """What a graph returns: of each output, its kind and its place among results or arguments."""
+    """What a graph returns: of each output, its kind and its place among results or arguments;
+    ``turned`` is what `turned_arguments` tells."""
     numbers = iter(scalars)
-    return [
+    found = [
         results[index]
         if kind == "value"
         else arguments[index]
@@ -80,6 +82,9 @@ def returned(
         else None
         for kind, index in places
     ]
+    for k, order in turned:
+        found[k] = found[k].permute(order)
+    return found
 
 
 def turned_arguments(signature: Signature) -> list[tuple[int, tuple[int, ...]]]:

@@ -197,9 +197,7 @@ class Executable:
             arguments.clear()
             return results
         scalars = numbers[self._output_scalars_from :] if after is None else after
-        outputs = returned(self._plan, results, arguments, scalars)
-        for k, order in self._turned:
-            outputs[k] = outputs[k].permute(order)
+        outputs = returned(self._plan, results, arguments, scalars, self._turned)
         arguments.clear()
         return outputs
 

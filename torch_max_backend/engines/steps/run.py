@@ -311,9 +311,7 @@ class StepExecutable:
             arguments.clear()
             return results
         scalars = numbers[self._scalars_from :]
-        outputs = returned(self._outputs, results, arguments, scalars)
-        for k, order in self._turned_arguments:
-            outputs[k] = outputs[k].permute(order)
+        outputs = returned(self._outputs, results, arguments, scalars, self._turned_arguments)
         arguments.clear()
         return outputs
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
-from torch_max_backend.ops.common.positions import Size, static
+from torch_max_backend.ops.common.bank import nothing
+from torch_max_backend.ops.common.positions import Size, product, static
 
 
 def strided_copy(
@@ -50,13 +50,9 @@ def slice_scatter_copy(
     """
 
     def flat(sizes: Sequence[Size]) -> list[Dim]:
-        before, after = sizes[:dim], sizes[dim + 1 :]
-        return [math.prod(before, start=Dim(1)), Dim(sizes[dim]), math.prod(after, start=Dim(1))]
+        return [Dim(n) for n in (product(sizes[:dim]), sizes[dim], product(sizes[dim + 1 :]))]
 
-    if base is None:
-        kept = ops.broadcast_to(ops.constant(0, part.dtype, DeviceRef.CPU()), [0, 0, 0])
-    else:
-        kept = ops.reshape(base, flat(base.shape))
+    kept = nothing(part.dtype, 3) if base is None else ops.reshape(base, flat(base.shape))
     given = ops.reshape(part, flat(part.shape))
     out = TensorType(part.dtype, flat(shape), part.device)
     inputs = [kept, given, _numbers(start, step)]
