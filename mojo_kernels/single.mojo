@@ -61,12 +61,18 @@ def single_exp[width: SIMDLength, //](x: Single[width]) -> Single[width]:
 def single_exp_between[width: SIMDLength, //](x: Single[width]) -> Single[width]:
     """The exponential of an `x` from -105 to 91."""
     var n = x.fma(Single[width](1.4426950408889634), Single[width](ROUNDER)) - ROUNDER
+    return scaled_by_power(_exp_less_1(x, n) + 1, n)
+
+
+@always_inline
+def _exp_less_1[width: SIMDLength, //](x: Single[width], n: Single[width]) -> Single[width]:
+    """The exponential of `x - n ln 2`, which is near 0, less 1."""
     var r = n.fma(Single[width](-LN2), x)
     r = n.fma(Single[width](-LN2_REST), r)
     var p = polynomial[
         0.49999993448, 0.16666520632, 0.041668388047, 0.0083687168785, 0.0013814598576
     ](r)
-    return scaled_by_power((r * r).fma(p, r) + 1, n)
+    return (r * r).fma(p, r)
 
 
 @always_inline
@@ -184,12 +190,7 @@ def single_tanh[width: SIMDLength, //](x: Single[width]) -> Single[width]:
     var bounded = size.gt(most).select(most, size)
     var shifted = bounded.fma(Single[width](-2 * 1.4426950408889634), Single[width](ROUNDER))
     var n = shifted - ROUNDER
-    var r = n.fma(Single[width](-LN2), bounded * -2)
-    r = n.fma(Single[width](-LN2_REST), r)
-    var p = polynomial[
-        0.49999993448, 0.16666520632, 0.041668388047, 0.0083687168785, 0.0013814598576
-    ](r)
-    var q = (r * r).fma(p, r)
+    var q = _exp_less_1(bounded * -2, n)
     # 2 to the n: the last bits of `shifted` are n.
     var power = bitcast[DType.float32, width](
         (bitcast[DType.int32, width](shifted) << 23) + 0x3F800000

@@ -244,16 +244,11 @@ struct SliceScatter:
                     if i >= start and at < count and at * step == i - start:
                         _line(given.unsafe_offset(at * inner), into, inner)
                     elif zero:
-                        _zeros(into, inner)
+                        unsafe_memset_zero(into, count=inner)
                     else:
                         _line(kept.unsafe_offset(i * inner), into, inner)
 
         sync_parallelize(work, ceildiv(outer * blocks, each))
-
-
-@always_inline
-def _zeros[dtype: DType, //](to: Address[dtype], n: Int):
-    unsafe_memset_zero(to, count=n)
 
 
 @always_inline
@@ -279,8 +274,8 @@ def _placed_line[
         i = pairs
     var rest = start + i * step
     if zero:
-        _zeros(to, start)
-        _zeros(to.unsafe_offset(rest), size - rest)
+        unsafe_memset_zero(to, count=start)
+        unsafe_memset_zero(to.unsafe_offset(rest), count=size - rest)
     else:
         _line(base, to, start)
         _line(base.unsafe_offset(rest), to.unsafe_offset(rest), size - rest)
