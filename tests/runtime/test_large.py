@@ -67,7 +67,7 @@ def test_little_is_kept_idle() -> None:
     for size in sizes:
         large.empty((size,), (1,), torch.uint8)
     large.empty((large.LARGE * 7,), (1,), torch.uint8)
-    assert sum(given.storage.nbytes() for given in large._kept.idle()) <= large.IDLE
+    assert sum(given.size for given in large._kept.idle()) <= large.IDLE
 
 
 def test_what_was_in_use_together_is_used_again() -> None:
@@ -86,7 +86,7 @@ def test_what_was_in_use_together_once_is_forgotten() -> None:
     del made
     for k in range(1, 80):
         large.empty((large.LARGE + k * 4096,), (1,), torch.uint8)
-    assert sum(given.storage.nbytes() for given in large._kept.idle()) <= 1.2 * large.IDLE
+    assert sum(given.size for given in large._kept.idle()) <= 1.2 * large.IDLE
 
 
 def test_what_is_not_used_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_what_is_not_used_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     del made
     for _ in range(20):
         _made()
-    assert sum(given.storage.nbytes() for given in large._kept.idle()) < large.IDLE
+    assert sum(given.size for given in large._kept.idle()) < large.IDLE
 
 
 def test_a_result_can_be_resized() -> None:
@@ -104,6 +104,34 @@ def test_a_result_can_be_resized() -> None:
     assert result.sum() == 4_000_000
     del result
     assert _made().shape == SHAPE
+
+
+def test_memory_made_for_inference_serves_training() -> None:
+    with torch.inference_mode():
+        first = _made()
+    address = first.data_ptr()
+    del first
+    second = _made().fill_(2)
+    assert second.data_ptr() == address
+    weight = torch.ones(SHAPE, requires_grad=True)
+    (weight * second).sum().backward()
+    assert weight.grad is not None and bool((weight.grad == 2).all())
+
+
+def test_memory_serves_another_dtype() -> None:
+    first = _made()
+    address = first.data_ptr()
+    del first
+    second = large.empty((*SHAPE, 2), (2 * SHAPE[1], 2, 1), torch.bfloat16)
+    assert (second.data_ptr(), second.dtype) == (address, torch.bfloat16)
+    assert _made().data_ptr() != address
+
+
+def test_results_in_the_same_memory_count_their_versions_apart() -> None:
+    first = _made().fill_(1)
+    version = first._version
+    del first
+    assert _made()._version < version
 
 
 def test_threads_are_given_memory_of_their_own() -> None:
@@ -151,7 +179,7 @@ def test_graphs_share_the_memory_of_their_temporaries() -> None:
     assert large.temporary(more).data_ptr() == address
     larger = large.temporary(2 * more)
     del larger
-    assert [g.storage.nbytes() for g in large._kept.idle()] == [2 * more]
+    assert [g.size for g in large._kept.idle()] == [2 * more]
 
 
 def test_a_graph_that_ran_once_keeps_no_memory() -> None:
@@ -165,7 +193,7 @@ def test_a_graph_that_ran_once_keeps_no_memory() -> None:
     compiled(x)
     assert not large._kept.idle()
     torch.testing.assert_close(compiled(x), function(x))
-    assert sum(given.storage.nbytes() for given in large._kept.idle()) >= 4 * x.numel()
+    assert sum(given.size for given in large._kept.idle()) >= 4 * x.numel()
     del compiled
     torch._dynamo.reset()
     gc.collect()

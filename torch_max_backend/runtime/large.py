@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from torch_max_backend.compat.tensors import storage_uses, tensor_in
 from torch_max_backend.process import fork_safety
 
 # Bytes of a result that is large, and of the idle ones that are always kept.
@@ -25,30 +26,64 @@ _TEMPORARIES = -1
 # The share of what was in use together and is not any more that is forgotten with each new storage.
 _FADING = 16
 
-_uses = torch._C._storage_Use_Count
 
-
-def _made(size: int) -> torch.UntypedStorage:
-    """Memory of so many bytes. Unlike one made as a storage, it can be resized."""
-    return torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
-
-
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Given:
-    """A storage that was given away, its bytes then or ``_TEMPORARIES``, and when last, as a
-    number of the calls of ``take``."""
+    """Memory that was given away.
 
+    Attributes:
+        base: A tensor of all of it, which is never given away.
+        storage: Its storage. Nobody else has it while its holders are ``_NOBODY``.
+        handle: What torch calls the storage.
+        address: Where it was made; it is elsewhere once it has been resized or shared.
+        size: Its bytes.
+        key: Under which it is kept: its bytes or ``_TEMPORARIES``.
+        when: When it was last given away, as a number of calls.
+    """
+
+    base: torch.Tensor
     storage: torch.UntypedStorage
+    handle: int
+    address: int
     size: int
+    key: int
     when: int = 0
+
+    @classmethod
+    def of(cls, size: int, key: int) -> _Given:
+        # What is made for inference only, autograd refuses later. Unlike memory that is made as a
+        # storage, a tensor's can be resized.
+        with torch.inference_mode(False):
+            base = torch.empty(size, dtype=torch.uint8, device="cpu")
+        storage = base.untyped_storage()
+        return cls(base, storage, storage._cdata, base.data_ptr(), size, key)
 
     def holders(self) -> tuple[int, int]:
         """How many hold the storage, in C++ and in Python, this module included."""
-        storage = self.storage
-        return _uses(storage._cdata), sys.getrefcount(storage)
+        return storage_uses(self.handle), sys.getrefcount(self.storage)
+
+    def is_idle(self) -> bool:
+        """Whether nobody else holds it, and it is what it was: shared memory may be read by a
+        process that was sent a result."""
+        return self.holders() == _NOBODY and self.base.data_ptr() == self.address
+
+    def part(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+    ) -> torch.Tensor:
+        """A tensor in it."""
+        if self.base.dtype is not dtype:
+            with torch.inference_mode(False):
+                count = self.size // dtype.itemsize
+                self.base = torch.empty(0, dtype=dtype, device="cpu").set_(
+                    self.storage,  # type: ignore[arg-type]
+                    0,
+                    (count,),
+                    (1,),
+                )
+        return tensor_in(self.base, shape, strides, 0)
 
 
-_NOBODY = _Given(_made(1), 1).holders()
+_NOBODY = _Given.of(1, 1).holders()
 
 
 class _Kept:
@@ -64,62 +99,63 @@ class _Kept:
         self._calls = 0
         # The most bytes in use together; what is above those in use now fades.
         self._most = 0
-        self._lock = fork_safety.lock()
+        self.lock = fork_safety.lock()
 
-    def take(self, size: int) -> torch.UntypedStorage:
-        """A storage of so many bytes that nobody else has."""
-        with self._lock:
-            self._count()
-            alike = self._given.get(size, deque())
+    def take(self, size: int) -> _Given:
+        """So many bytes that nobody else has. They are in use once a tensor in them has been made,
+        which is to be done before anybody else asks: ``lock`` is held for both."""
+        self._count()
+        alike = self._given.get(size)
+        if alike is not None:
             for _ in range(len(alike)):
                 given = alike.pop()
-                if given.holders() == _NOBODY:
-                    # Shared memory may be read by a process that was sent a result.
-                    if given.storage.is_shared() or given.storage.nbytes() != size:
-                        continue
+                if given.is_idle():
                     given.when = self._calls
                     alike.appendleft(given)
-                    return given.storage
-                alike.appendleft(given)
-            return self._new(size, size)
+                    return given
+                if given.holders() != _NOBODY:
+                    alike.appendleft(given)
+        return self._new(size, size)
 
-    def take_temporary(self, size: int) -> torch.UntypedStorage:
-        """A storage of at least so many bytes that nobody else has. Graphs that run one after the
-        other get the same."""
-        with self._lock:
-            self._count()
-            idle = [g for g in self._given.get(_TEMPORARIES, ()) if g.holders() == _NOBODY]
-            fitting = [g for g in idle if g.storage.nbytes() >= size]
-            if fitting:
-                given = min(fitting, key=lambda g: g.storage.nbytes())
-                given.when = self._calls
-                return given.storage
-            # The new one serves those that need less as well.
-            for given in idle:
-                self._forget(given)
-            return self._new(size, _TEMPORARIES)
+    def take_temporary(self, size: int) -> _Given:
+        """At least so many bytes that nobody else has, as from ``take``. Graphs that run one after
+        the other get the same."""
+        self._count()
+        idle = [g for g in self._given.get(_TEMPORARIES, ()) if g.is_idle()]
+        fitting = [g for g in idle if g.size >= size]
+        if fitting:
+            given = min(fitting, key=lambda g: g.size)
+            given.when = self._calls
+            return given
+        # The new one serves those that need less as well.
+        for given in idle:
+            self._forget(given)
+        return self._new(size, _TEMPORARIES)
 
     def _count(self) -> None:
         """Count a call; drop what is old after many."""
         self._calls += 1
         if self._calls % _SWEEP == 0:
-            self._drop_old()
+            for given in self.idle():
+                if given.when < self._calls - _SWEEP:
+                    self._forget(given)
 
-    def _new(self, size: int, key: int) -> torch.UntypedStorage:
+    def _new(self, size: int, key: int) -> _Given:
         self._make_room(size)
-        made = _Given(_made(size), key, self._calls)
+        made = _Given.of(size, key)
+        made.when = self._calls
         self._given.setdefault(key, deque()).appendleft(made)
-        return made.storage
+        return made
 
     def drop_idle(self) -> None:
         """Drop what nobody holds, unless another thread is at work here. The garbage collector
         may call this, in the midst of what this thread does here."""
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
                 for given in self.idle():
                     self._forget(given)
             finally:
-                self._lock.release()
+                self.lock.release()
 
     def idle(self) -> list[_Given]:
         """Those that nobody holds."""
@@ -128,27 +164,22 @@ class _Kept:
     def _make_room(self, size: int) -> None:
         """Drop what is idle as far as there is too much once ``size`` more bytes are in use."""
         idle = sorted(self.idle(), key=lambda given: given.when)
-        rest = sum(given.storage.nbytes() for given in idle)
-        total = sum(g.storage.nbytes() for alike in self._given.values() for g in alike)
+        rest = sum(given.size for given in idle)
+        total = sum(g.size for alike in self._given.values() for g in alike)
         used = total - rest + size
         self._most = max(used, self._most - (self._most - used) // _FADING)
         allowed = max(IDLE, self._most) - used
         for given in idle:
             if rest <= allowed:
                 break
-            rest -= given.storage.nbytes()
+            rest -= given.size
             self._forget(given)
 
-    def _drop_old(self) -> None:
-        for given in self.idle():
-            if given.when < self._calls - _SWEEP:
-                self._forget(given)
-
     def _forget(self, given: _Given) -> None:
-        alike = self._given[given.size]
+        alike = self._given[given.key]
         alike.remove(given)
         if not alike:
-            del self._given[given.size]
+            del self._given[given.key]
 
 
 _kept = _Kept()
@@ -156,13 +187,15 @@ _kept = _Kept()
 
 def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A tensor on CPU whose values are to be written; its elements lie side by side."""
-    storage = _kept.take(math.prod(shape) * dtype.itemsize)
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, strides)  # type: ignore[arg-type]
+    with _kept.lock:
+        return _kept.take(math.prod(shape) * dtype.itemsize).part(shape, strides, dtype)
 
 
-def temporary(size: int) -> torch.UntypedStorage:
-    """At least so many bytes, for as long as the storage is held."""
-    return _kept.take_temporary(size)
+def temporary(size: int) -> torch.Tensor:
+    """At least so many bytes, for as long as the tensor is held."""
+    with _kept.lock:
+        given = _kept.take_temporary(size)
+        return given.part((given.size,), (1,), torch.uint8)
 
 
 def drop_idle() -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
+from torch_max_backend.compat.tensors import empty_strided, profiling
 from torch_max_backend.engines.steps.libraries import block_runner
 from torch_max_backend.runtime import large
-
-_empty = torch._C._dynamo.guards._empty_strided_cpu
 
 
 def written_out(
@@ -52,9 +51,9 @@ def written_out(
         error: The exception of a row that failed.
     """
     names: dict[str, Any] = {
-        "empty": _empty, "large": large.empty, "free": free, "general": general,
+        "empty": empty_strided, "large": large.empty, "free": free, "general": general,
         "new_table": new_table, "bind_static": bind_static, "error": error, "run": block_runner(),
-        "profiling": torch._C._autograd._profiler_enabled, "address": torch.Tensor.data_ptr,
+        "profiling": profiling, "address": torch.Tensor.data_ptr,
     }  # fmt: skip
     lines = ["def call(arguments):", "    if profiling():", "        return general(arguments)"]
     for n, (_, index, order) in enumerate(moving):

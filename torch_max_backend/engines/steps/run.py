@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
+from torch_max_backend.compat.tensors import profiling
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.call import written_out
 from torch_max_backend.engines.steps.plan_text import times_table
@@ -34,7 +35,6 @@ from torch_max_backend.runtime.tensors import plain
 _RANGE = "torch_max_backend"
 # The call of given sizes after which code is written for them, and their programs are compiled.
 _MANY = 10
-_profiling = torch._C._autograd._profiler_enabled
 _numbers = itertools.count(1)
 _C_TYPES = {"int64": ctypes.c_int64, "float64": ctypes.c_double, "bool": ctypes.c_bool}
 _address = torch.Tensor.data_ptr
@@ -157,7 +157,7 @@ class StepExecutable:
     def _general(
         self, arguments: list[Any], sized: Sized, symbols: list[Any], numbers: Any
     ) -> list[Any]:
-        if _profiling():
+        if profiling():
             with record_function(f"{_RANGE} steps {self._number}"):
                 return self._call(arguments, sized, symbols, numbers)
         if self._fuse and not sized.calls:

@@ -232,12 +232,12 @@ class Table:
         self.block = self._block.data_ptr()
         sized.add(self)
 
-    def enter(self) -> torch.UntypedStorage:
+    def enter(self) -> torch.Tensor:
         """Memory for the temporaries of one call, to be held until that ends; for tables whose
         ``sized.shares``."""
-        storage = large.temporary(self.sized.arena + ALIGNMENT)
-        self._place(storage.data_ptr())
-        return storage
+        arena = large.temporary(self.sized.arena + ALIGNMENT)
+        self._place(arena.data_ptr())
+        return arena
 
     def _place(self, start: int) -> None:
         start += -start % ALIGNMENT
