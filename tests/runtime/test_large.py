@@ -115,7 +115,8 @@ def test_memory_made_for_inference_serves_training() -> None:
     assert second.data_ptr() == address
     weight = torch.ones(SHAPE, requires_grad=True)
     (weight * second).sum().backward()
-    assert weight.grad is not None and bool((weight.grad == 2).all())
+    assert weight.grad is not None
+    assert bool((weight.grad == 2).all())
 
 
 def test_memory_serves_another_dtype() -> None:
