@@ -18,8 +18,9 @@ from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile
 from torch_max_backend.compat import dynamo_names
+from torch_max_backend.driver.calls import called
 from torch_max_backend.driver.strategies import compile_graph, start
-from torch_max_backend.driver.torch_runs import falls_back, left_to_torch, or_eager
+from torch_max_backend.driver.torch_runs import falls_back, left_to_torch
 from torch_max_backend.driver.unit import CompiledGraph, caching
 from torch_max_backend.errors import ForkError, MaxBackendError, OptionError, join_dynamo
 from torch_max_backend.log import get_logger
@@ -74,7 +75,7 @@ class MaxBackend:
                 fork_safety.check()
                 with _collected_later():
                     compiled = self._compile(module, example_inputs, parsed)
-                return or_eager(compiled, module) if falls_back(parsed) else compiled
+                return called(compiled, module if falls_back(parsed) else None)
             except OptionError:
                 raise
             except MaxBackendError as e:

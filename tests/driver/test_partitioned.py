@@ -249,12 +249,13 @@ class _Failing:
 
 @pytest.mark.parametrize("known", [True, False], ids=["with its graph", "from the cache"])
 def test_a_model_that_fails_while_it_runs(known: bool, messages: Any) -> None:
-    from torch_max_backend.driver.torch_runs import Guarded, or_eager
+    from torch_max_backend.driver.calls import called
+    from torch_max_backend.driver.torch_runs import Guarded
 
     module, given = _graph(lambda x, w: (x + w).cos(), False)
     fails = _Failing(ExecutionError("out of memory"))
     guarded = Guarded(fails, module, False)
-    whole = or_eager(fails, module)
+    whole = called(fails, module)
     for _ in range(2):
         found = guarded(list(given)) if known else whole(*given)
         torch.testing.assert_close(list(found), list(module(*given)))
@@ -273,14 +274,15 @@ def _after_writing() -> ExecutionError:
     "error", [_after_writing(), IndexOutOfBoundsError("index 9"), LinearAlgebraError("singular")]
 )
 def test_an_error_that_eager_cannot_mend_is_raised(error: ExecutionError, messages: Any) -> None:
-    from torch_max_backend.driver.torch_runs import Guarded, or_eager
+    from torch_max_backend.driver.calls import called
+    from torch_max_backend.driver.torch_runs import Guarded
 
     module, given = _graph(lambda x, w: (x + w).cos(), False)
     fails = _Failing(error)
     with pytest.raises(type(error)):
         Guarded(fails, module, False)(list(given))
     with pytest.raises(type(error)):
-        or_eager(fails, module)(*given)
+        called(fails, module)(*given)
     assert not counters["max_backend"]["failed runs"]
     assert not messages()
 

@@ -20,7 +20,7 @@ from torch_max_backend.cache import store
 from torch_max_backend.cache.compatibility import environment_components, misfits, runtime_digest
 from torch_max_backend.compat import autograd_key
 from torch_max_backend.driver.loading import load_graph
-from torch_max_backend.driver.unit import CompiledGraph
+from torch_max_backend.driver.unit import CompiledGraph, Function
 from torch_max_backend.engines.steps.instructions import product_precision
 from torch_max_backend.errors import CacheError
 from torch_max_backend.graph.signature import Signature
@@ -49,6 +49,11 @@ class MaxOutputCode(OutputCode):
     def unstored(cls, function: Callable[[list[Any]], list[Any]]) -> MaxOutputCode:
         """A graph without an artifact, for a trace that no cache keeps."""
         return cls(CompiledGraph(function, "", Signature(0), {}, ()))
+
+    @property
+    def direct(self) -> Function | None:
+        """What may be called instead, if that is known."""
+        return getattr(self.compiled.function, "direct", None)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         return self.compiled.function(inputs)

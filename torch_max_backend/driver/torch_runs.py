@@ -8,7 +8,6 @@ from typing import Any
 
 from functorch.compile import make_boxed_func
 from torch import nn
-from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -99,6 +98,10 @@ class Guarded:
         self._module = module
         self._inductor = inductor
 
+    @property
+    def direct(self) -> Function | None:
+        return getattr(self._serve, "direct", None)
+
     def __call__(self, arguments: list[Any]) -> list[Any]:
         try:
             return self._serve(arguments)
@@ -106,34 +109,12 @@ class Guarded:
             fork_fallback.tell(e)
             self._serve = eager(self._module)
         except ExecutionError as e:
-            _take_over(e, self._inductor)
+            take_over(e, self._inductor)
             self._serve = by_torch(self._module, self._inductor)
         return self._serve(arguments)
 
 
-def or_eager(compiled: Callable[..., Any], module: GraphModule) -> Callable[..., Any]:
-    """A compiled Dynamo graph which eager PyTorch runs in forked children, and once MAX has failed
-    while it ran a graph of which nothing but the artifact was at hand."""
-    # Dynamo wraps what it is given once more.
-    compiled = innermost_fn(compiled)
-    failed = False
-
-    def run(*arguments: Any) -> Any:
-        nonlocal failed
-        if not failed:
-            try:
-                return compiled(*arguments)
-            except ForkError as e:
-                fork_fallback.tell(e)
-            except ExecutionError as e:
-                _take_over(e, False)
-                failed = True
-        return module(*arguments)
-
-    return run
-
-
-def _take_over(error: ExecutionError, inductor: bool) -> None:
+def take_over(error: ExecutionError, inductor: bool) -> None:
     """Tell that torch runs a graph that failed; raise if it must not."""
     # The first two are eager's errors as well.
     if isinstance(error, (IndexOutOfBoundsError, LinearAlgebraError)) or error.wrote:

@@ -8,9 +8,9 @@ result grows by up to ten of them, and writes to pages that are new.
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from dataclasses import dataclass
+from sys import getrefcount
 
 import torch
 
@@ -60,7 +60,7 @@ class _Given:
 
     def holders(self) -> tuple[int, int]:
         """How many hold the storage, in C++ and in Python, this module included."""
-        return storage_uses(self.handle), sys.getrefcount(self.storage)
+        return storage_uses(self.handle), getrefcount(self.storage)
 
     def is_idle(self) -> bool:
         """Whether nobody else holds it, and it is what it was: shared memory may be read by a
@@ -104,23 +104,27 @@ class _Kept:
     def take(self, size: int) -> _Given:
         """So many bytes that nobody else has. They are in use once a tensor in them has been made,
         which is to be done before anybody else asks: ``lock`` is held for both."""
-        self._count()
+        self._calls = when = self._calls + 1
+        if when % _SWEEP == 0:
+            self._drop_old()
         alike = self._given.get(size)
-        if alike is not None:
-            for _ in range(len(alike)):
-                given = alike.pop()
-                if given.is_idle():
-                    given.when = self._calls
-                    alike.appendleft(given)
-                    return given
-                if given.holders() != _NOBODY:
-                    alike.appendleft(given)
+        for _ in range(len(alike) if alike else 0):
+            given = alike[-1]
+            # What `is_idle` says, written out: each call comes here with cold caches.
+            if (storage_uses(given.handle), getrefcount(given.storage)) == _NOBODY:
+                if given.base.data_ptr() != given.address:
+                    alike.pop()
+                    continue
+                given.when = when
+                alike.rotate()
+                return given
+            alike.rotate()
         return self._new(size, size)
 
     def take_temporary(self, size: int) -> _Given:
         """At least so many bytes that nobody else has, as from ``take``. Graphs that run one after
         the other get the same."""
-        self._count()
+        self._calls += 1
         idle = [g for g in self._given.get(_TEMPORARIES, ()) if g.is_idle()]
         fitting = [g for g in idle if g.size >= size]
         if fitting:
@@ -132,13 +136,10 @@ class _Kept:
             self._forget(given)
         return self._new(size, _TEMPORARIES)
 
-    def _count(self) -> None:
-        """Count a call; drop what is old after many."""
-        self._calls += 1
-        if self._calls % _SWEEP == 0:
-            for given in self.idle():
-                if given.when < self._calls - _SWEEP:
-                    self._forget(given)
+    def _drop_old(self) -> None:
+        for given in self.idle():
+            if given.when < self._calls - _SWEEP:
+                self._forget(given)
 
     def _new(self, size: int, key: int) -> _Given:
         self._make_room(size)

@@ -121,6 +121,8 @@ class StepExecutable:
             and not any(item.mutated and item.order is not None for _, item in self._moving)
         )
         self._turns = orders
+        # Whether calls differ in sizes, or are to be checked.
+        self._varies = bool(plan.symbols or signature.checks)
         # What answers all calls, once it is written out.
         self._only: Callable[[list[Any]], list[Any]] | None = None
         self._only_values = self._outputs == [("value", i) for i in range(len(plan.outputs))]
@@ -134,6 +136,12 @@ class StepExecutable:
         if item.kind != "tensor":
             return -1, carriers[k]
         return item.index, axis if item.order is None else item.order[axis]
+
+    @property
+    def direct(self) -> Callable[[list[Any]], list[Any]] | None:
+        """What answers all calls from now on, once that is known."""
+        one = self._simple and self._execute is _run and not self._varies
+        return self._only if one else self
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         call = self._only
@@ -179,7 +187,6 @@ class StepExecutable:
     def _write_out(self, sized: Sized) -> None:
         """Have calls for these sizes answered by code that is written for them."""
         table = sized.free[-1]
-        plan = self._plan
 
         def general(arguments: list[Any]) -> list[Any]:
             return self._general(arguments, sized, [], ())
@@ -199,7 +206,7 @@ class StepExecutable:
             self._bind_static,
             self._error,
         )
-        if not (plan.symbols or self._signature.checks):
+        if not self._varies:
             self._only = sized.call
 
     def _call(
