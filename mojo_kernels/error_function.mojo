@@ -6,6 +6,7 @@ that hardly varies, in the variable of Shepherd and Laframboise, "Chebyshev appr
 found by Remez' algorithm.
 """
 
+from std.sys import CompilationTarget
 from std.utils.numerics import isnan
 
 from .doubled import (
@@ -20,7 +21,7 @@ from .doubled import (
     with_sign_of,
 )
 from .elementary import exponential_of_sum
-from .single import single_exp_between
+from .single import by_table, single_exp_between
 
 
 @always_inline
@@ -125,6 +126,8 @@ def _near[
 def _single[width: SIMDLength, //](x: SIMD[DType.float32, width]) -> SIMD[DType.float32, width]:
     """The error function of float32: odd near 0, further off by the logarithm of the complement,
     which is nearly a polynomial. Beyond 4 all is 1."""
+    comptime if CompilationTarget.has_avx512f():
+        return by_table["erf"](x)
     var a = abs(x)
     var near = x.fma(
         polynomial[

@@ -11,6 +11,7 @@ from std.sys import CompilationTarget, llvm_intrinsic
 from std.utils.numerics import inf, isnan, nan
 
 from .doubled import polynomial, rounded_product, with_sign_of
+from .table_functions import table_erf, table_tanh
 
 comptime Single[width: SIMDLength] = SIMD[DType.float32, width]
 comptime Whole[width: SIMDLength] = SIMD[DType.int32, width]
@@ -182,8 +183,28 @@ def single_tangent[width: SIMDLength, //](a: Angle[width]) -> Single[width]:
 
 
 @always_inline
+def by_table[width: SIMDLength, //, name: StaticString](x: Single[width]) -> Single[width]:
+    """A function of `table_functions`, whatever the width: all give the same numbers."""
+    comptime if Int(width) > 16:
+        var first = by_table[name](x.slice[Int(width) // 2]())
+        var second = by_table[name](x.slice[Int(width) // 2, offset=Int(width) // 2]())
+        return rebind[Single[width]](first.join(second))
+    elif Int(width) < 16:
+        return rebind[Single[width]](by_table[name](x.join(x)).slice[Int(width)]())
+    else:
+        var lanes = rebind[Single[16]](x)
+        comptime if name == "tanh":
+            return rebind[Single[width]](table_tanh(lanes))
+        else:
+            comptime assert name == "erf", "no such table"
+            return rebind[Single[width]](table_erf(lanes))
+
+
+@always_inline
 def single_tanh[width: SIMDLength, //](x: Single[width]) -> Single[width]:
     """As `less / (2 - less)` of `less`, what e to the `-2 |x|` is less than 1."""
+    comptime if CompilationTarget.has_avx512f():
+        return by_table["tanh"](x)
     # Beyond 10 all is 1, and NaN is left as it is.
     comptime most = Single[width](10)
     var size = abs(x)
