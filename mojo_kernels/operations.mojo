@@ -11,6 +11,7 @@ from std.utils.numerics import inf, isnan
 
 from .memory import Untracked
 from .doubled import is_negative
+from .single import Single, single_rsqrt
 
 comptime Bytes = Pointer[Int8, Untracked]
 # Elements that the memory of a value has which is the same everywhere.
@@ -95,6 +96,8 @@ def basic[
         return sqrt(x)
     else:
         comptime assert kind == "rsqrt", "no such operation"
+        comptime if dtype == DType.float32:
+            return rebind[SIMD[dtype, w]](single_rsqrt(rebind[Single[w]](x)))
         return 1 / sqrt(x)
 
 
