@@ -12,33 +12,33 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 
-from torch_max_backend.engines.steps.fused_source import fused_source, fused_symbol
+from torch_max_backend.engines.steps.fused_source import Fusible, fused_source, fused_symbol
 from torch_max_backend.engines.steps.libraries import exported, kept
-from torch_max_backend.engines.steps.programs import Program
+from torch_max_backend.engines.steps.rowwise import Rowwise
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger
 from torch_max_backend.process import fork_safety
 
 log = get_logger("steps")
 
-# Programs of fewer instructions gain nothing that would be worth a library.
+# Programs of tiles with fewer instructions gain nothing that would be worth a library.
 LEAST = 2
 _PRIORITY = 19
 _NAME = "torch_max_backend-fusion"
 
-_addresses: dict[Program, int] = {}
-_refused: set[Program] = set()
-_waiting: queue.SimpleQueue[tuple[tuple[Program, ...], Callable[[], None]]] = queue.SimpleQueue()
+_addresses: dict[Fusible, int] = {}
+_refused: set[Fusible] = set()
+_waiting: queue.SimpleQueue[tuple[tuple[Fusible, ...], Callable[[], None]]] = queue.SimpleQueue()
 _lock = fork_safety.lock()
 _thread: threading.Thread | None = None
 
 
-def address(program: Program | None) -> int:
+def address(program: Fusible | None) -> int:
     """The address of the fused function of a program, 0 while there is none."""
     return 0 if program is None else _addresses.get(program, 0)
 
 
-def build(programs: Iterable[Program | None]) -> None:
+def build(programs: Iterable[Fusible | None]) -> None:
     """Build and load the fused functions of programs; what cannot be built stays interpreted."""
     wanted = _wanted(programs)
     if not wanted:
@@ -54,7 +54,7 @@ def build(programs: Iterable[Program | None]) -> None:
     _addresses.update((p, found[fused_symbol(p)]) for p in wanted)
 
 
-def build_later(programs: Iterable[Program | None], then: Callable[[], None]) -> None:
+def build_later(programs: Iterable[Fusible | None], then: Callable[[], None]) -> None:
     """The same, by a thread; ``then`` is called when it is done, at once if nothing has to be
     compiled."""
     global _thread
@@ -73,14 +73,14 @@ def build_later(programs: Iterable[Program | None], then: Callable[[], None]) ->
             _thread.start()
 
 
-def _wanted(programs: Iterable[Program | None]) -> list[Program]:
+def _wanted(programs: Iterable[Fusible | None]) -> list[Fusible]:
     return [
         p
         for p in dict.fromkeys(programs)
         if p is not None
         and p not in _addresses
         and p not in _refused
-        and sum(i.name != "constant" for i in p.instructions) >= LEAST
+        and (isinstance(p, Rowwise) or sum(i.name != "constant" for i in p.instructions) >= LEAST)
     ]
 
 

@@ -1,10 +1,11 @@
-"""Programs as Mojo functions that run all instructions of a tile at once."""
+"""Programs as Mojo functions: of whole rows, or that run all instructions of a tile at once."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
 
+from torch_max_backend.engines.steps import rowwise_source
 from torch_max_backend.engines.steps.program_libraries import (
     NAMES,
     libraries_by_operation,
@@ -17,6 +18,10 @@ from torch_max_backend.engines.steps.programs import (
     dtypes_of,
     operation,
 )
+from torch_max_backend.engines.steps.rowwise import Rowwise
+
+# What becomes a function.
+Fusible = Program | Rowwise
 
 
 class Fusing:
@@ -67,20 +72,23 @@ class Fusing:
         return made, [*words, *(slot for _, slot in outputs)]
 
 
-def fused_symbol(program: Program) -> str:
+def fused_symbol(program: Fusible) -> str:
     """The name of the function that `fused_source` exports for what is `fused` of rows."""
+    if isinstance(program, Rowwise):
+        return rowwise_source.symbol(program)
     return "tmb_fused_" + hashlib.sha256(repr(program).encode()).hexdigest()[:24]
 
 
-def fused_source(programs: Iterable[Program]) -> tuple[str, Sequence[str]]:
+def fused_source(programs: Iterable[Fusible]) -> tuple[str, Sequence[str]]:
     """A Mojo text with a function for each program that is `fused` of a row, and the modules of the
     kernels that it imports.
 
-    A function's address can be the first word of the rows, instead of the interpreter's: it runs
-    all instructions of a tile at once, on vectors. See `fused_symbol` for its name.
+    A function's address can be the first word of the rows, instead of the interpreter's. See
+    `fused_symbol` for its name.
     """
     programs = list(dict.fromkeys(programs))
-    operations = sorted(set().union(*map(operations_of, programs)))
+    parts = [q for p in programs for q in _programs(p)]
+    operations = sorted(set().union(*map(operations_of, parts)))
     needed = {m for o in operations for m in libraries_by_operation()[o].modules if m in NAMES}
     modules = ["operations", *sorted((needed | {"program"}) - {"operations_reduction"})]
     lines = [
@@ -88,9 +96,21 @@ def fused_source(programs: Iterable[Program]) -> tuple[str, Sequence[str]]:
         *(f"from kernels.{m} import {NAMES[m]}" for m in modules if m in NAMES),
         "from kernels.program import Block, block_of",
     ]
+    if any(isinstance(p, Rowwise) for p in programs):
+        lines += rowwise_source.IMPORTS
+        modules += rowwise_source.MODULES
     for program in programs:
-        lines += _fused_function(program)
+        if isinstance(program, Rowwise):
+            lines += rowwise_source.function(program)
+        else:
+            lines += _fused_function(program)
     return "\n".join([*lines, ""]), modules
+
+
+def _programs(fusible: Fusible) -> Sequence[Program]:
+    if isinstance(fusible, Rowwise):
+        return [phase.program for phase in fusible.phases]
+    return [fusible]
 
 
 def _fused_function(program: Program) -> Iterable[str]:

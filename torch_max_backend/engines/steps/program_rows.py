@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from torch_max_backend.engines.steps.fused_source import Fusing
@@ -18,6 +19,7 @@ from torch_max_backend.engines.steps.programs import (
     itemsize,
     operation,
 )
+from torch_max_backend.engines.steps.rowwise import rowwise, section
 
 # As in mojo_kernels/program.mojo.
 _SCRATCH, _SLOTS, _UNIFORM, _ACCUMULATOR = 65536, 256, 64, 16
@@ -62,7 +64,18 @@ def _encoded(
     apart: bool,
 ) -> Row:
     """Layers of a model repeat."""
-    return _Encoding(program, sizes, input_strides, output_strides, apart).row()
+    encoding = _Encoding(program, sizes, input_strides, output_strides, apart)
+    return by_rows(encoding.row(), [program], encoding.space)
+
+
+def by_rows(row: Row, programs: Sequence[Program], space: Space) -> Row:
+    """A row that a function of whole rows can take as well, if the operands lie so."""
+    fused = rowwise(programs, space) if row.whole else None
+    if fused is None:
+        return row
+    words = [*row.words, *section(programs, space, [*row.inputs, *row.outputs], row.tasks)]
+    words[18], words[1] = len(row.words), len(words)
+    return replace(row, words=tuple(words), fused=fused)
 
 
 class _Encoding:
@@ -84,7 +97,7 @@ class _Encoding:
         if program.reductions:
             kept = len(output_strides[stored])
         space = Space(sizes, kept, input_strides, output_strides[:stored], output_strides[stored:])
-        self.sizes, self.kept = space.sizes, space.kept
+        self.space, self.sizes, self.kept = space, space.sizes, space.kept
         self.inputs, self.outputs, self.totals = space.inputs, space.outputs, space.totals
         self.count = math.prod(self.sizes)
         self.offset = 0
@@ -387,7 +400,8 @@ class _Encoding:
         words[18] = len(words)
         words += slots
         words[1] = len(words)
-        return Row(tuple(words), tuple(input_words), tuple(output_words), program)
+        whole = inner == splits == 1
+        return Row(tuple(words), tuple(input_words), tuple(output_words), program, tasks, whole)
 
     def _cost(self) -> int:
         """About how much work the program is, in elements of a cheap operation."""

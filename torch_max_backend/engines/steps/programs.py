@@ -11,6 +11,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch_max_backend.engines.steps.rowwise import Rowwise
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,16 @@ class Row:
         inputs: The word of each input's pointer.
         outputs: The word of each output's pointer, then of each reduction's.
         fused: What can be compiled for it (see `fused_source.py`), and for rows of other sizes.
+        tasks: Tasks at most.
+        whole: Whether each row of what is reduced is in one tile.
     """
 
     words: Sequence[int]
     inputs: Sequence[int]
     outputs: Sequence[int]
-    fused: Program | None = None
+    fused: Program | Rowwise | None = None
+    tasks: int = 1
+    whole: bool = True
 
 
 # Operations: their name, then the dtypes of the result and of the operands.

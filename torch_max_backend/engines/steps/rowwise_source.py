@@ -1,0 +1,169 @@
+"""The Mojo text of functions of rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from torch_max_backend.engines.steps.program_libraries import libraries_by_operation
+from torch_max_backend.engines.steps.programs import bits_of, dtypes_of, operation
+from torch_max_backend.engines.steps.rowwise import Phase, Rowwise
+
+IMPORTS = (
+    "from kernels.operations_reduction import BLOCK, both, start",
+    "from kernels.rowwise import address_of, everywhere, put_one, run_rows",
+)
+MODULES = ("operations_reduction", "rowwise")
+# Vectors of a row that are added up beside each other, as the interpreter does.
+_BESIDE = 4
+
+
+def symbol(rowwise: Rowwise) -> str:
+    return "tmb_rows_" + hashlib.sha256(repr(rowwise).encode()).hexdigest()[:24]
+
+
+def function(rowwise: Rowwise) -> Iterable[str]:
+    """The function of a row, and the one that is called with rows of a table."""
+    name = symbol(rowwise)
+    dtypes = sorted({d for phase in rowwise.phases for d in dtypes_of(phase.program)})
+    yield from ("", "", f'def _{name}(at: Words, n: Int64) abi("C"):')
+    yield f"    comptime w = vector[{', '.join(f'DType.{d}' for d in dtypes)}]()"
+    yield "    var count = Int(n)"
+    counts = [len(p.program.inputs) for p in rowwise.phases]
+    outputs = [len(p.program.outputs) for p in rowwise.phases]
+    for k, phase in enumerate(rowwise.phases):
+        first = sum(counts[:k]), sum(counts) + sum(outputs[:k]), sum(counts) + sum(outputs)
+        for line in _Text(phase, k, *first).lines():
+            yield "    " + line
+    yield from ("", "", f'@export("{name}")')
+    yield f'def {name}(row: Words, context: Words) abi("C") -> Int64:'
+    yield from (f"    run_rows(row, _{name})", "    return 0")
+
+
+class _Text:
+    """The text of a phase.
+
+    Args:
+        phase: The phase.
+        number: Its number.
+        inputs: The number of its first input among the operands.
+        outputs: Of its first output.
+        totals: Of its first reduction.
+    """
+
+    def __init__(self, phase: Phase, number: int, inputs: int, outputs: int, totals: int) -> None:
+        self.phase, self.program, self.number = phase, phase.program, number
+        self.dtypes = dtypes_of(phase.program)
+        self.needed, self.uniform = phase.needed(), phase.uniform()
+        self.first = inputs, outputs, totals
+
+    def _name(self, kind: str, value: int) -> str:
+        return f"{kind}{self.number}_{value}"
+
+    def lines(self) -> Iterable[str]:
+        inputs, outputs, totals = self.first
+        for i, dtype in enumerate(self.program.inputs):
+            if i not in self.needed:
+                continue
+            yield f"var {self._name('p', i)} = address_of(at, {inputs + i})"
+            if self.uniform[i]:
+                name, place = self._name("v", i), self._name("p", i)
+                yield f"var {name} = everywhere[DType.{dtype}, w]({place})"
+        for i in range(len(self.program.outputs)):
+            yield f"var {self._name('q', i)} = address_of(at, {outputs + i})"
+        yield from self._instructions(True)
+        yield f"var {self._name('j', 0)} = 0"
+        if self.program.reductions:
+            yield from self._reductions(totals)
+        else:
+            yield from self._plain()
+
+    def _plain(self) -> Iterable[str]:
+        j = self._name("j", 0)
+        yield f"while {j} < count:"
+        for line in self._pass(j, f"count - {j}"):
+            yield "    " + line
+        yield f"    {j} += w"
+
+    def _reductions(self, totals: int) -> Iterable[str]:
+        """In the order of `_row` of mojo_kernels/operations_reduction.mojo."""
+        j, wide = self._name("j", 0), f"{_BESIDE} * w"
+        kinds = [(k, kind, v) for k, (kind, v) in enumerate(self.program.reductions)]
+        types = {k: f"wide[DType.{self.dtypes[v]}]()" for k, _, v in kinds}
+        begin = {k: f'start["{kind}", {types[k]}]()' for k, kind, _ in kinds}
+        for k, _, _ in kinds:
+            yield f"var {self._name('lanes', k)} = SIMD[{types[k]}, w]({begin[k]})"
+        yield f"while {j} + {wide} <= count:"
+        yield f"    var end = min(count, {j} + BLOCK * {wide})"
+        for k, _, _ in kinds:
+            fill = f"Array[SIMD[{types[k]}, w], {_BESIDE}](fill={begin[k]})"
+            yield f"    var {self._name('sums', k)} = {fill}"
+        yield f"    while {j} + {wide} <= end:"
+        yield f"        comptime for u in range({_BESIDE}):"
+        yield f"            var at_u = {j} + u * w"
+        for line in self._pass("at_u", "w"):
+            yield "            " + line
+        for k, kind, v in kinds:
+            sums = self._name("sums", k)
+            yield f'            {sums}[u] = both["{kind}"]({sums}[u], {self._name("v", v)})'
+        yield f"        {j} += {wide}"
+        for k, kind, _ in kinds:
+            s, lanes, both = self._name("sums", k), self._name("lanes", k), f'both["{kind}"]'
+            pairs = f"{both}({both}({s}[0], {s}[1]), {both}({s}[2], {s}[3]))"
+            yield f"    {lanes} = {both}({lanes}, {pairs})"
+        yield f"while {j} + w <= count:"
+        for line in self._pass(j, "w"):
+            yield "    " + line
+        for k, kind, v in kinds:
+            lanes = self._name("lanes", k)
+            yield f'    {lanes} = both["{kind}"]({lanes}, {self._name("v", v)})'
+        yield f"    {j} += w"
+        for k, kind, _ in kinds:
+            lanes, total = self._name("lanes", k), self._name("total", k)
+            if kind in ("sum", "prod"):
+                yield f"var {total} = {lanes}.reduce_{'add' if kind == 'sum' else 'mul'}()"
+            else:
+                yield f"var {total} = {begin[k]}"
+                yield f'for i in range(w): {total} = both["{kind}"]({total}, {lanes}[i])'
+        yield f"if {j} < count:"
+        for line in self._pass(j, f"count - {j}"):
+            yield "    " + line
+        yield f"    for i in range(count - {j}):"
+        for k, kind, v in kinds:
+            total = self._name("total", k)
+            yield f'        {total} = both["{kind}"]({total}, {self._name("v", v)}[i])'
+        for k, _, v in kinds:
+            place = f"address_of(at, {totals + k})"
+            yield f"put_one[DType.{self.dtypes[v]}]({place}, {self._name('total', k)})"
+
+    def _pass(self, j: str, rest: str) -> Iterable[str]:
+        """A vector of columns: loads, instructions, stores."""
+        for i, dtype in enumerate(self.program.inputs):
+            if i in self.needed and not self.uniform[i]:
+                place = self._name("p", i)
+                yield f"var {self._name('v', i)} = take[DType.{dtype}, w]({place}, {j}, {rest})"
+        yield from self._instructions(False)
+        for i, value in enumerate(self.program.outputs):
+            given = f"{self._name('q', i)}, {j}, {self._name('v', value)}, {rest}"
+            yield f"put[DType.{self.dtypes[value]}, w]({given})"
+
+    def _instructions(self, uniform: bool) -> Iterable[str]:
+        """Those whose results are the same in all columns, or the others."""
+        inputs = len(self.program.inputs)
+        for k, instruction in enumerate(self.program.instructions):
+            value = inputs + k
+            if value not in self.needed or self.uniform[value] != uniform:
+                continue
+            name, dtype = self._name("v", value), f"DType.{instruction.dtype}"
+            if instruction.name == "constant":
+                bits = bits_of(instruction.constant, instruction.dtype)
+                yield f"var {name} = constant[{dtype}, w]({bits})"
+                continue
+            yield f"var {name} = rounded[{dtype}]({self._call(instruction.operands, k)})"
+
+    def _call(self, operands: Sequence[int], k: int) -> str:
+        key = operation(self.dtypes, self.program.instructions[k])
+        # What an operation of fewer operands is given besides, it ignores.
+        made = [self._name("v", o) for o in operands]
+        made += [made[0]] * (3 - len(made))
+        return f"{libraries_by_operation()[key].types[key]}.of[w]({', '.join(made)})"
