@@ -91,19 +91,26 @@ class Library:
         """Build and load it."""
         symbols = {_symbol(key): " ".join(key) for key in self.types}
         if self.interprets:
-            symbols[PROGRAM] = "the interpreter of programs"
+            symbols |= {PROGRAM: "the interpreter of programs", NOTHING: "nothing"}
         found = exported(f"programs_{self.name}", self.text(), symbols, self.modules)
         addresses.update((key, found[_symbol(key)]) for key in self.types)
         if self.interprets:
-            addresses[PROGRAM,] = found[PROGRAM]
+            addresses.update({(name,): found[name] for name in (PROGRAM, NOTHING)})
 
 
 PROGRAM = "tmb_program"
+# What runs a row that another one has taken over.
+NOTHING = "tmb_nothing"
 _INTERPRETER = f"""
 
 @export("{PROGRAM}")
 def {PROGRAM}(row: Words, context: Words) abi("C") -> Int64:
     run(row)
+    return 0
+
+
+@export("{NOTHING}")
+def {NOTHING}(row: Words, context: Words) abi("C") -> Int64:
     return 0"""
 _PARAMETERS = "to: Bytes, a: Bytes, b: Bytes, c: Bytes, n: Int64, steps: Int64"
 _REDUCTION_PARAMETERS = "totals: Bytes, x: Bytes, rows: Int64, n: Int64, mode: Int64"

@@ -10,8 +10,9 @@ from weakref import WeakSet, finalize
 
 import torch
 
-from torch_max_backend.engines.steps import fused
+from torch_max_backend.engines.steps import fused, row_pairs
 from torch_max_backend.engines.steps.arena import ALIGNMENT, offsets
+from torch_max_backend.engines.steps.fused_source import Fusible
 from torch_max_backend.engines.steps.libraries import addresses, block_runner, runner
 from torch_max_backend.engines.steps.planner.instances import instance_of
 from torch_max_backend.engines.steps.planner.plan import (
@@ -24,9 +25,10 @@ from torch_max_backend.engines.steps.planner.plan import (
     SizeText,
     Step,
 )
-from torch_max_backend.engines.steps.program_libraries import prepare
+from torch_max_backend.engines.steps.program_libraries import NOTHING, prepare
+from torch_max_backend.engines.steps.program_libraries import addresses as addresses_of_programs
 from torch_max_backend.engines.steps.program_rows import encode
-from torch_max_backend.engines.steps.programs import Program
+from torch_max_backend.engines.steps.programs import Row
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.errors import ExecutionError
 from torch_max_backend.graph.expressions import evaluator
@@ -67,11 +69,14 @@ class Sized:
             (tuple(map(self.size, shape)), getattr(torch, dtype)) for dtype, shape in plan.outputs
         ]
         temporary = [i for i, m in enumerate(plan.memory) if m.kind == "temporary"]
-        lives = [(plan.memory[i].first, plan.memory[i].last) for i in temporary]
+        # Of steps that may become one function, the first one by the second.
+        self._pairs = row_pairs.pairs(plan)
+        lives = row_pairs.lives([plan.memory[i] for i in temporary], self._pairs)
         placed, self.arena = offsets([self.bytes(plan.memory[i]) for i in temporary], lives)
         self._offsets = dict(zip(temporary, placed, strict=True))
         # By the number of a row, what can be compiled for it.
-        self.programs: dict[int, Program | None] = {}
+        self.programs: dict[int, Fusible | None] = {}
+        self._encoded: dict[int, Row] = {}
         # (words of a row, [(word, memory, bytes from its start)])
         self.rows = [self._row(i, step) for i, step in enumerate(plan.steps)]
         self._tables: WeakSet[Table] = WeakSet()
@@ -145,22 +150,43 @@ class Sized:
             # Memory of their own is never where another's is.
             apart={p.memory for p in step.inputs}.isdisjoint(p.memory for p in step.outputs),
         )
+        row = self._paired(number, step, row)
         self.programs[number] = row.fused
+        self._encoded[number] = row
         found = [*zip(row.inputs, step.inputs, strict=True)]
         found += zip(row.outputs, step.outputs, strict=True)
         places = [(word, p.memory, self._offset(p)) for word, p in found]
-        words = list(row.words)
-        words[0] = fused.address(row.fused) or words[0]
-        return words, places
+        return list(row.words), places
+
+    def _paired(self, number: int, step: ProgramStep, row: Row) -> Row:
+        """A row with a function for the step before as well, if there can be one."""
+        before = self._pairs.get(number)
+        if before is None:
+            return row
+        first = self.plan.steps[before]
+        assert isinstance(first, ProgramStep), "pairs are of programs"
+        made = row_pairs.joint(first, step, (self._encoded[before], row), self.size)
+        if made is None:
+            del self._pairs[number]
+            return row
+        self.programs[before] = None
+        return made
 
     def swap(self) -> None:
         """Have compiled code run the programs for which there is some now. A call that runs
         meanwhile takes the one or the other for each row."""
         for number, program in self.programs.items():
             if found := fused.address(program):
-                self.rows[number][0][0] = found
-                for table in list(self._tables):
-                    table.words[table.starts[number]] = found
+                self._set(number, found)
+                if number in self._pairs:
+                    # Now that the second row does it too.
+                    self._set(self._pairs[number], addresses_of_programs[NOTHING,])
+
+    def _set(self, number: int, address: int) -> None:
+        """Have another function run a row."""
+        self.rows[number][0][0] = address
+        for table in list(self._tables):
+            table.words[table.starts[number]] = address
 
     def add(self, table: Table) -> None:
         """Told of each table that is made."""
