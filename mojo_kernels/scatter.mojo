@@ -266,7 +266,8 @@ def _combine_column[
 struct ScatterElements:
     """`output[.., index[.., j, ..], ..]` combined with `source[.., j, ..]`, for j in order, at
     each place of the index, which is no larger than `source`, and than `output` but along
-    `axis`. `output` may be the memory of `base`."""
+    `axis`. `output` starts as `base`, whose memory it may be, or as zeros if that has one element
+    and `output` has more."""
 
     @staticmethod
     def execute[
@@ -297,8 +298,9 @@ struct ScatterElements:
                 raise Error("the index is larger than what it indexes in dimension ", i)
         check_range(at, index.size(), 0, outputs[axis])
         var start = base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        if Int(start) != Int(to):
-            copy_all[dtype](to, start, output.size(), False)
+        var zero = base.size() == 1 and output.size() > 1
+        if zero or Int(start) != Int(to):
+            copy_all[dtype](to, start, output.size(), zero)
         if index.size() == 0:
             return
         var count = sizes[axis]

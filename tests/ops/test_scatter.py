@@ -207,3 +207,24 @@ def test_rows_are_added_in_place() -> None:
         return kept.index_add_(0, index, src)
 
     assert_as_eager(function, torch.rand(60, 200), torch.rand(500, 200), **LONG_SUMS)
+
+
+def test_what_is_scattered_to_zeros() -> None:
+    index = torch.tensor([[3], [0], [3], [6], [0]])
+    values = torch.arange(1.0, 6).reshape(5, 1)
+
+    def function(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        zeros = torch.zeros(5, 7)
+        one = torch.full((5, 7), 0.0).scatter(1, index, 2.5)
+        sums = zeros.scatter_add(0, index.expand(5, 7) % 5, values.expand(5, 7))
+        single = torch.zeros(1, 1).scatter(1, index[:1] % 1, 4.0)
+        return one + sums + zeros.scatter(1, index, values) + single
+
+    assert_as_eager(function, values, index)
+
+
+def test_the_gradient_of_cross_entropy_by_classes() -> None:
+    scores = torch.randn(40, 300, generator=torch.Generator().manual_seed(0))
+    target = torch.arange(40) * 7
+    target[5] = -100
+    assert_as_eager(lambda x, t: F.cross_entropy(x, t), scores, target)

@@ -26,7 +26,7 @@ from torch_max_backend.ops.common.positions import (
     take_rows,
     window,
 )
-from torch_max_backend.ops.common.promotion import Operand, constant, full, to_dtype
+from torch_max_backend.ops.common.promotion import Operand, constant, full, is_zeros, to_dtype
 from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
@@ -195,13 +195,15 @@ def _combine_elements(
         found = _combine_elements(wide[0], dim, index, wide[1], _LOGICAL[how], include_self)
         return to_dtype(found, self.dtype)
     rank = max(self.rank, 1)
-    base, places, values = (
+    whole, places, values = (
         v if v.rank == rank else ops.reshape(v, [1] * (rank - 1) + [product(v.shape)])
         for v in (self, to_dtype(index, DType.int64), src)
     )
     settings = {"axis": axis(dim, rank), "kind": how, "include_self": include_self}
+    zeros = is_zeros(self)
+    base = full(0, self.dtype, [1] * rank, self.device) if zeros else whole
     (found,) = ops.custom(
-        "tmb_scatter_elements", self.device, [base, places, values], [base.type], settings
+        "tmb_scatter_elements", self.device, [base, places, values], [whole.type], settings
     )
     return ops.reshape(found.tensor, self.shape)
 
