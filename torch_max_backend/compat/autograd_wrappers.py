@@ -80,4 +80,4 @@ def _variables(function: Any, name: str) -> dict[str, Any] | None:
         return None
 
 
-__all__ = ["Within", "within"]
+__all__ = ["Within", "innermost_fn", "within"]

@@ -1,5 +1,5 @@
 """What torch gives only to code that its compilers write (2.11 to 2.15): tensors in a third of the
-time of ``torch.empty`` and ``as_strided``, and who holds memory."""
+time of ``torch.empty`` and ``as_strided``, who holds memory, and switches without their guards."""
 
 from __future__ import annotations
 
@@ -18,4 +18,7 @@ storage_uses = torch._C._storage_Use_Count
 # Whether a profiler of torch is on.
 profiling = torch._C._autograd._profiler_enabled
 
-__all__ = ["empty_strided", "profiling", "storage_uses", "tensor_in"]
+# Whether operators record what gradients need.
+set_grad_enabled = torch._C._set_grad_enabled
+
+__all__ = ["empty_strided", "profiling", "set_grad_enabled", "storage_uses", "tensor_in"]

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import innermost_fn
 from torch.fx import GraphModule
 
-from torch_max_backend.compat.autograd_wrappers import within
+from torch_max_backend.compat.autograd_wrappers import innermost_fn, within
+from torch_max_backend.compat.tensors import set_grad_enabled
 from torch_max_backend.driver.torch_runs import take_over
+from torch_max_backend.driver.unit import Function
 from torch_max_backend.errors import ExecutionError, ForkError
 from torch_max_backend.process import fork_fallback
 
 _grad_enabled = torch.is_grad_enabled
-_set_grad_enabled = torch._C._set_grad_enabled
 
 
 def called(compiled: Callable[..., Any], module: GraphModule | None) -> Callable[..., Any]:
@@ -31,63 +31,75 @@ def called(compiled: Callable[..., Any], module: GraphModule | None) -> Callable
             are to be raised.
     """
     # Dynamo wraps what it is given once more.
-    compiled = innermost_fn(compiled)
-    graph: Any = None
-    direct: Callable[[list[Any]], list[Any]] | None = None
-    apply: Callable[..., Any] | None = None
-    known = failed = False
+    ways = _Ways(innermost_fn(compiled), module)
 
     def run(*arguments: Any) -> Any:
-        nonlocal direct, apply
-        if direct is not None:
+        if ways.direct is not None:
             # As AOTAutograd does: views of arguments that need gradients are none of its results.
             was = _grad_enabled()
             if was:
-                _set_grad_enabled(False)
+                set_grad_enabled(False)
             try:
-                return direct([*arguments])
+                return ways.direct([*arguments])
             except (ForkError, ExecutionError):
-                direct = None
+                ways.direct = None
             finally:
                 if was:
-                    _set_grad_enabled(True)
-        elif apply is not None and _grad_enabled():
+                    set_grad_enabled(True)
+        elif ways.apply is not None and _grad_enabled():
             try:
-                return apply(*arguments)
+                return ways.apply(*arguments)
             except (ForkError, ExecutionError):
-                apply = None
-        return ordinary(arguments)
-
-    def ordinary(arguments: tuple[Any, ...]) -> Any:
-        nonlocal failed
-        if not failed:
-            try:
-                results = compiled(*arguments)
-            except ForkError as e:
-                if module is None:
-                    raise
-                fork_fallback.tell(e)
-            except ExecutionError as e:
-                if module is None:
-                    raise
-                take_over(e, False)
-                failed = True
-            else:
-                shorten()
-                return results
-        return module(*arguments) if module is not None else compiled(*arguments)
-
-    def shorten() -> None:
-        """Look for a shorter way, after a call by the ordinary one."""
-        nonlocal graph, direct, apply, known
-        if not known:
-            known = True
-            found = within(compiled)
-            if found is not None and found.differentiated:
-                apply = found.graph
-            elif found is not None:
-                graph = found.graph
-        elif graph is not None:
-            direct = getattr(graph, "direct", None)
+                ways.apply = None
+        return ways.ordinary(arguments)
 
     return run
+
+
+class _Ways:
+    """The ways to call a graph.
+
+    Attributes:
+        direct: The compiled graph itself, for calls without gradients, once that is known to do.
+        apply: Its autograd function, the same for calls with gradients.
+    """
+
+    def __init__(self, compiled: Callable[..., Any], module: GraphModule | None) -> None:
+        self.direct: Function | None = None
+        self.apply: Callable[..., Any] | None = None
+        self._compiled = compiled
+        self._module = module
+        self._known = self._failed = False
+        self._graph: Any = None
+
+    def ordinary(self, arguments: tuple[Any, ...]) -> Any:
+        """A call through all that AOTAutograd has wrapped around the graph, or in eager."""
+        module = self._module
+        if module is None:
+            results = self._compiled(*arguments)
+        elif self._failed:
+            return module(*arguments)
+        else:
+            try:
+                results = self._compiled(*arguments)
+            except ForkError as e:
+                fork_fallback.tell(e)
+                return module(*arguments)
+            except ExecutionError as e:
+                take_over(e, False)
+                self._failed = True
+                return module(*arguments)
+        self._shorten()
+        return results
+
+    def _shorten(self) -> None:
+        """Look for a shorter way, after a call by the ordinary one."""
+        if not self._known:
+            self._known = True
+            found = within(self._compiled)
+            if found is not None and found.differentiated:
+                self.apply = found.graph
+            elif found is not None:
+                self._graph = found.graph
+        elif self._graph is not None:
+            self.direct = getattr(self._graph, "direct", None)

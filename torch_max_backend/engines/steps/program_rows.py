@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from torch_max_backend.engines.steps.fused_source import Fusing
@@ -19,7 +18,7 @@ from torch_max_backend.engines.steps.programs import (
     itemsize,
     operation,
 )
-from torch_max_backend.engines.steps.rowwise import rowwise, section
+from torch_max_backend.engines.steps.rowwise import by_rows
 
 # As in mojo_kernels/program.mojo.
 _SCRATCH, _SLOTS, _UNIFORM, _ACCUMULATOR = 65536, 256, 64, 16
@@ -66,16 +65,6 @@ def _encoded(
     """Layers of a model repeat."""
     encoding = _Encoding(program, sizes, input_strides, output_strides, apart)
     return by_rows(encoding.row(), [program], encoding.space)
-
-
-def by_rows(row: Row, programs: Sequence[Program], space: Space) -> Row:
-    """A row that a function of whole rows can take as well, if the operands lie so."""
-    fused = rowwise(programs, space) if row.whole else None
-    if fused is None:
-        return row
-    words = [*row.words, *section(programs, space, [*row.inputs, *row.outputs], row.tasks)]
-    words[18], words[1] = len(row.words), len(words)
-    return replace(row, words=tuple(words), fused=fused)
 
 
 class _Encoding:
@@ -188,15 +177,13 @@ class _Encoding:
             if i not in needed:
                 loads.append((i, [0, -1, 0, itemsize(self.dtypes[i]), *strides]))
                 continue
-            dense = self._is_dense(strides)
-            only_stored = i not in self.read
-            if only_stored and not several_outputs and not self.same[i]:
+            if i not in self.read and not several_outputs and not self.same[i]:
                 straight.add(i)
                 loads.append((i, [0, -1, 0, itemsize(self.dtypes[i]), *strides]))
                 continue
             if self.same[i]:
                 mode, self.slot[i] = _SPREAD, self._block(i)
-            elif dense and not (several_outputs and i in program.outputs):
+            elif self._is_dense(strides) and not (several_outputs and i in program.outputs):
                 mode, self.slot[i] = _IN_PLACE, self._reference()
                 if not self.once[i]:
                     in_place[i] = strides
@@ -321,9 +308,8 @@ class _Encoding:
             k = value - inputs
             if k < 0 or value in found or self.same[value] or self.once[value]:
                 continue
-            if self.program.instructions[k].name == "constant":
-                continue
-            if not self._is_dense(self.outputs[j]):
+            constant = self.program.instructions[k].name == "constant"
+            if constant or not self._is_dense(self.outputs[j]):
                 continue
             size = itemsize(self.dtypes[value])
             if not self.apart and any(

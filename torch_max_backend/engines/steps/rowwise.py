@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch_max_backend.engines.steps.program_space import Space
-from torch_max_backend.engines.steps.programs import Instruction, Program, dtypes_of, itemsize
+from torch_max_backend.engines.steps.programs import Instruction, Program, Row, dtypes_of, itemsize
 
 # Columns from which calling a function for each row costs next to nothing.
 LEAST = 256
@@ -127,3 +127,13 @@ def section(
         size = itemsize(dtype)
         made += [word, along[-1] * size, *(s * size for s in along[:-1])]
     return made
+
+
+def by_rows(row: Row, programs: Sequence[Program], space: Space) -> Row:
+    """A row that a function of whole rows can take as well, if the operands lie so."""
+    fused = rowwise(programs, space) if row.whole else None
+    if fused is None:
+        return row
+    words = [*row.words, *section(programs, space, [*row.inputs, *row.outputs], row.tasks)]
+    words[18], words[1] = len(row.words), len(words)
+    return replace(row, words=tuple(words), fused=fused)

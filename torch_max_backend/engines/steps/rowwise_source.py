@@ -19,6 +19,7 @@ _BESIDE = 4
 
 
 def symbol(rowwise: Rowwise) -> str:
+    """The name of the exported function."""
     return "tmb_rows_" + hashlib.sha256(repr(rowwise).encode()).hexdigest()[:24]
 
 
