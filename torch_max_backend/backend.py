@@ -68,13 +68,17 @@ class MaxBackend:
         """
         try:
             parsed = Options.parse(mode, options)
-            if torch._functorch.config.bypass_autograd_cache_key:
-                # For torch's save_compiled_function: one artifact, which the cache hands over.
+            saved = torch._functorch.config.bypass_autograd_cache_key
+            if saved:
+                # For torch's save_compiled_function: one artifact, which the cache hands over, and
+                # what AOTAutograd made, without a function around it.
                 parsed = replace(parsed, cache=True, fallback="error", background=False)
             try:
                 fork_safety.check()
                 with _collected_later():
                     compiled = self._compile(module, example_inputs, parsed)
+                if saved:
+                    return compiled
                 return called(compiled, module if falls_back(parsed) else None)
             except OptionError:
                 raise
