@@ -21,7 +21,7 @@ from .doubled import (
     with_sign_of,
 )
 from .elementary import exponential_of_sum
-from .single import by_table, single_exp_between
+from .single import by_sixteen, single_exp_between
 
 
 @always_inline
@@ -127,7 +127,7 @@ def _single[width: SIMDLength, //](x: SIMD[DType.float32, width]) -> SIMD[DType.
     """The error function of float32: odd near 0, further off by the logarithm of the complement,
     which is nearly a polynomial. Beyond 4 all is 1."""
     comptime if CompilationTarget.has_avx512f():
-        return by_table["erf"](x)
+        return by_sixteen["erf"](x)
     var a = abs(x)
     var near = x.fma(
         polynomial[

@@ -52,23 +52,19 @@ def scaled_by_power[width: SIMDLength, //](x: Single[width], n: Single[width]) -
 
 @always_inline
 def single_rsqrt[width: SIMDLength, //](x: Single[width]) -> Single[width]:
-    """By an estimate of 14 bits and a step of Newton's, where there is an instruction for one."""
-    comptime if not CompilationTarget.has_avx512f():
-        return 1 / sqrt(x)
-    elif Int(width) > 16:
-        comptime half = Int(width) // 2
-        var first = single_rsqrt(x.slice[half]())
-        return rebind[Single[width]](first.join(single_rsqrt(x.slice[half, offset=half]())))
-    elif Int(width) < 16:
-        return rebind[Single[width]](single_rsqrt(x.join(x)).slice[Int(width)]())
-    else:
-        var r = llvm_intrinsic["llvm.x86.avx512.rsqrt14.ps.512", Single[width]](
-            x, x, Int16(-1)
-        )
-        var better = r.fma((-x * r).fma(r, Single[width](1)) * 0.5, r)
-        # Of 0 and infinity the estimate is the result.
-        comptime infinity = Single[width](inf[DType.float32]())
-        return (x.eq(0) | x.eq(infinity)).select(r, better)
+    comptime if CompilationTarget.has_avx512f():
+        return by_sixteen["rsqrt"](x)
+    return 1 / sqrt(x)
+
+
+@always_inline
+def _estimated_rsqrt(x: Single[16]) -> Single[16]:
+    """By the processor's estimate of 14 bits and a step of Newton's."""
+    var r = llvm_intrinsic["llvm.x86.avx512.rsqrt14.ps.512", Single[16]](x, x, Int16(-1))
+    var better = r.fma((-x * r).fma(r, Single[16](1)) * 0.5, r)
+    # Of 0 and infinity the estimate is the result.
+    comptime infinity = Single[16](inf[DType.float32]())
+    return (x.eq(0) | x.eq(infinity)).select(r, better)
 
 
 @always_inline
@@ -205,20 +201,24 @@ def single_tangent[width: SIMDLength, //](a: Angle[width]) -> Single[width]:
 
 
 @always_inline
-def by_table[width: SIMDLength, //, name: StaticString](x: Single[width]) -> Single[width]:
-    """A function of `table_functions`, whatever the width: all give the same numbers."""
+def by_sixteen[width: SIMDLength, //, name: StaticString](x: Single[width]) -> Single[width]:
+    """A function that processors with AVX-512 have for vectors of 16, of any width: all give the
+    same numbers."""
     comptime if Int(width) > 16:
-        var first = by_table[name](x.slice[Int(width) // 2]())
-        var second = by_table[name](x.slice[Int(width) // 2, offset=Int(width) // 2]())
+        comptime half = Int(width) // 2
+        var first = by_sixteen[name](x.slice[half]())
+        var second = by_sixteen[name](x.slice[half, offset=half]())
         return rebind[Single[width]](first.join(second))
     elif Int(width) < 16:
-        return rebind[Single[width]](by_table[name](x.join(x)).slice[Int(width)]())
+        return rebind[Single[width]](by_sixteen[name](x.join(x)).slice[Int(width)]())
     else:
         var lanes = rebind[Single[16]](x)
-        comptime if name == "tanh":
+        comptime if name == "rsqrt":
+            return rebind[Single[width]](_estimated_rsqrt(lanes))
+        elif name == "tanh":
             return rebind[Single[width]](table_tanh(lanes))
         else:
-            comptime assert name == "erf", "no such table"
+            comptime assert name == "erf", "no such function"
             return rebind[Single[width]](table_erf(lanes))
 
 
@@ -226,7 +226,7 @@ def by_table[width: SIMDLength, //, name: StaticString](x: Single[width]) -> Sin
 def single_tanh[width: SIMDLength, //](x: Single[width]) -> Single[width]:
     """As `less / (2 - less)` of `less`, what e to the `-2 |x|` is less than 1."""
     comptime if CompilationTarget.has_avx512f():
-        return by_table["tanh"](x)
+        return by_sixteen["tanh"](x)
     # Beyond 10 all is 1, and NaN is left as it is.
     comptime most = Single[width](10)
     var size = abs(x)

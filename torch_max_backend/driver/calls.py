@@ -74,23 +74,22 @@ class _Ways:
 
     def ordinary(self, arguments: tuple[Any, ...]) -> Any:
         """A call through all that AOTAutograd has wrapped around the graph, or in eager."""
-        module = self._module
-        if module is None:
-            results = self._compiled(*arguments)
-        elif self._failed:
-            return module(*arguments)
-        else:
+        if not self._failed:
             try:
                 results = self._compiled(*arguments)
-            except ForkError as e:
-                fork_fallback.tell(e)
-                return module(*arguments)
-            except ExecutionError as e:
-                take_over(e, False)
-                self._failed = True
-                return module(*arguments)
-        self._shorten()
-        return results
+            except (ForkError, ExecutionError) as e:
+                if self._module is None:
+                    raise
+                if isinstance(e, ForkError):
+                    fork_fallback.tell(e)
+                else:
+                    take_over(e, False)
+                    self._failed = True
+            else:
+                self._shorten()
+                return results
+        assert self._module is not None, "errors without a module are raised"
+        return self._module(*arguments)
 
     def _shorten(self) -> None:
         """Look for a shorter way, after a call by the ordinary one."""

@@ -104,27 +104,23 @@ class _Kept:
     def take(self, size: int) -> _Given:
         """So many bytes that nobody else has. They are in use once a tensor in them has been made,
         which is to be done before anybody else asks: ``lock`` is held for both."""
-        self._calls = when = self._calls + 1
-        if when % _SWEEP == 0:
-            self._drop_old()
-        alike = self._given.get(size)
-        for _ in range(len(alike) if alike else 0):
-            given = alike[-1]
-            # What `is_idle` says, written out: each call comes here with cold caches.
-            if (storage_uses(given.handle), getrefcount(given.storage)) == _NOBODY:
-                if given.base.data_ptr() != given.address:
-                    alike.pop()
-                    continue
-                given.when = when
-                alike.rotate()
+        self._count()
+        alike = self._given.get(size, deque())
+        for _ in range(len(alike)):
+            given = alike.pop()
+            if given.is_idle():
+                given.when = self._calls
+                alike.appendleft(given)
                 return given
-            alike.rotate()
+            # What has been resized or shared is let go.
+            if given.holders() != _NOBODY:
+                alike.appendleft(given)
         return self._new(size, size)
 
     def take_temporary(self, size: int) -> _Given:
         """At least so many bytes that nobody else has, as from ``take``. Graphs that run one after
         the other get the same."""
-        self._calls += 1
+        self._count()
         idle = [g for g in self._given.get(_TEMPORARIES, ()) if g.is_idle()]
         fitting = [g for g in idle if g.size >= size]
         if fitting:
@@ -136,10 +132,13 @@ class _Kept:
             self._forget(given)
         return self._new(size, _TEMPORARIES)
 
-    def _drop_old(self) -> None:
-        for given in self.idle():
-            if given.when < self._calls - _SWEEP:
-                self._forget(given)
+    def _count(self) -> None:
+        """Count a call; drop what is old after many."""
+        self._calls += 1
+        if self._calls % _SWEEP == 0:
+            for given in self.idle():
+                if given.when < self._calls - _SWEEP:
+                    self._forget(given)
 
     def _new(self, size: int, key: int) -> _Given:
         self._make_room(size)

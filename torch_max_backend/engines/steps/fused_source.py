@@ -11,12 +11,11 @@ from torch_max_backend.engines.steps.program_libraries import (
     libraries_by_operation,
     operations_of,
 )
+from torch_max_backend.engines.steps.program_text import assignment
 from torch_max_backend.engines.steps.programs import (
     Instruction,
     Program,
-    bits_of,
     dtypes_of,
-    operation,
 )
 from torch_max_backend.engines.steps.rowwise import Rowwise
 
@@ -128,18 +127,8 @@ def _fused_function(program: Program) -> Iterable[str]:
     for i, dtype in enumerate(program.inputs):
         yield f"        var v{i} = take[DType.{dtype}, w](p{i}, j * s{i}, rest)"
     for k, instruction in enumerate(program.instructions):
-        name, dtype = f"v{inputs + k}", f"DType.{instruction.dtype}"
-        if instruction.name == "constant":
-            bits = bits_of(instruction.constant, instruction.dtype)
-            yield f"        var {name} = constant[{dtype}, w]({bits})"
-            continue
-        key = operation(dtypes, instruction)
-        operands = list(instruction.operands)
-        # What an operation of fewer operands is given besides, it ignores.
-        made = [f"v{o}" for o in operands]
-        made += [made[0]] * (3 - len(made))
-        call = f"{libraries_by_operation()[key].types[key]}.of[w]({', '.join(made)})"
-        yield f"        var {name} = rounded[{dtype}]({call})"
+        operands = [f"v{o}" for o in instruction.operands]
+        yield "        " + assignment(f"v{inputs + k}", instruction, operands, dtypes)
     for i, value in enumerate(program.outputs):
         yield f"        put[DType.{dtypes[value]}, w](q{i}, j, v{value}, rest)"
     yield "        j += w"

@@ -16,6 +16,7 @@ from torch_max_backend.engines.steps.programs import (
     bits_of,
     dtypes_of,
     itemsize,
+    needed_values,
     operation,
 )
 from torch_max_backend.engines.steps.rowwise import by_rows
@@ -267,14 +268,12 @@ class _Encoding:
 
     def _needed(self) -> set[int]:
         """The values that outputs depend on; ``read``: those that instructions among them read."""
-        inputs = len(self.program.inputs)
-        needed = {*self.program.outputs, *(v for _, v in self.program.reductions)}
+        found = needed_values(self.program)
         self.read = {v for _, v in self.program.reductions}
-        for k in range(len(self.program.instructions) - 1, -1, -1):
-            if inputs + k in needed:
-                needed.update(self.program.instructions[k].operands)
-                self.read.update(self.program.instructions[k].operands)
-        return needed
+        for k, instruction in enumerate(self.program.instructions):
+            if len(self.program.inputs) + k in found:
+                self.read.update(instruction.operands)
+        return found
 
     def _is_dense(self, strides: Sequence[int]) -> bool:
         """Whether the elements of each tile lie one after the other."""

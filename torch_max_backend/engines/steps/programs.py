@@ -94,6 +94,16 @@ def dtypes_of(program: Program) -> list[str]:
     return [*program.inputs, *(i.dtype for i in program.instructions)]
 
 
+def needed_values(program: Program) -> set[int]:
+    """The values that outputs and reductions depend on."""
+    inputs = len(program.inputs)
+    found = {*program.outputs, *(v for _, v in program.reductions)}
+    for k in range(len(program.instructions) - 1, -1, -1):
+        if inputs + k in found:
+            found.update(program.instructions[k].operands)
+    return found
+
+
 def operation(dtypes: Sequence[str], instruction: Instruction) -> Operation:
     """The operation of an instruction on values of these dtypes."""
     return (instruction.name, instruction.dtype, *(dtypes[o] for o in instruction.operands))

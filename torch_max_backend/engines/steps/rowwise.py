@@ -32,15 +32,6 @@ class Phase:
     program: Program
     varying: tuple[bool, ...]
 
-    def needed(self) -> set[int]:
-        """The values that outputs and reductions depend on."""
-        inputs = len(self.program.inputs)
-        needed = {*self.program.outputs, *(v for _, v in self.program.reductions)}
-        for k in range(len(self.program.instructions) - 1, -1, -1):
-            if inputs + k in needed:
-                needed.update(self.program.instructions[k].operands)
-        return needed
-
     def uniform(self) -> list[bool]:
         """Of each value whether it is the same in all columns."""
         same = [not v for v in self.varying]

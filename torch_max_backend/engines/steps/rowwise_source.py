@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from torch_max_backend.engines.steps.program_libraries import libraries_by_operation
-from torch_max_backend.engines.steps.programs import bits_of, dtypes_of, operation
+from torch_max_backend.engines.steps.program_text import assignment
+from torch_max_backend.engines.steps.programs import dtypes_of, needed_values
 from torch_max_backend.engines.steps.rowwise import Phase, Rowwise
 
 IMPORTS = (
@@ -55,7 +55,7 @@ class _Text:
     def __init__(self, phase: Phase, number: int, inputs: int, outputs: int, totals: int) -> None:
         self.phase, self.program, self.number = phase, phase.program, number
         self.dtypes = dtypes_of(phase.program)
-        self.needed, self.uniform = phase.needed(), phase.uniform()
+        self.needed, self.uniform = needed_values(phase.program), phase.uniform()
         self.first = inputs, outputs, totals
 
     def _name(self, kind: str, value: int) -> str:
@@ -105,19 +105,17 @@ class _Text:
         for line in self._pass("at_u", "w"):
             yield "            " + line
         for k, kind, v in kinds:
-            sums = self._name("sums", k)
-            yield f'            {sums}[u] = both["{kind}"]({sums}[u], {self._name("v", v)})'
+            yield "            " + _added(kind, f"{self._name('sums', k)}[u]", self._name("v", v))
         yield f"        {j} += {wide}"
         for k, kind, _ in kinds:
             s, lanes, both = self._name("sums", k), self._name("lanes", k), f'both["{kind}"]'
             pairs = f"{both}({both}({s}[0], {s}[1]), {both}({s}[2], {s}[3]))"
-            yield f"    {lanes} = {both}({lanes}, {pairs})"
+            yield "    " + _added(kind, lanes, pairs)
         yield f"while {j} + w <= count:"
         for line in self._pass(j, "w"):
             yield "    " + line
         for k, kind, v in kinds:
-            lanes = self._name("lanes", k)
-            yield f'    {lanes} = both["{kind}"]({lanes}, {self._name("v", v)})'
+            yield "    " + _added(kind, self._name("lanes", k), self._name("v", v))
         yield f"    {j} += w"
         for k, kind, _ in kinds:
             lanes, total = self._name("lanes", k), self._name("total", k)
@@ -125,14 +123,13 @@ class _Text:
                 yield f"var {total} = {lanes}.reduce_{'add' if kind == 'sum' else 'mul'}()"
             else:
                 yield f"var {total} = {begin[k]}"
-                yield f'for i in range(w): {total} = both["{kind}"]({total}, {lanes}[i])'
+                yield "for i in range(w): " + _added(kind, total, f"{lanes}[i]")
         yield f"if {j} < count:"
         for line in self._pass(j, f"count - {j}"):
             yield "    " + line
         yield f"    for i in range(count - {j}):"
         for k, kind, v in kinds:
-            total = self._name("total", k)
-            yield f'        {total} = both["{kind}"]({total}, {self._name("v", v)}[i])'
+            yield "        " + _added(kind, self._name("total", k), f"{self._name('v', v)}[i]")
         for k, _, v in kinds:
             place = f"address_of(at, {totals + k})"
             yield f"put_one[DType.{self.dtypes[v]}]({place}, {self._name('total', k)})"
@@ -153,18 +150,11 @@ class _Text:
         inputs = len(self.program.inputs)
         for k, instruction in enumerate(self.program.instructions):
             value = inputs + k
-            if value not in self.needed or self.uniform[value] != uniform:
-                continue
-            name, dtype = self._name("v", value), f"DType.{instruction.dtype}"
-            if instruction.name == "constant":
-                bits = bits_of(instruction.constant, instruction.dtype)
-                yield f"var {name} = constant[{dtype}, w]({bits})"
-                continue
-            yield f"var {name} = rounded[{dtype}]({self._call(instruction.operands, k)})"
+            if value in self.needed and self.uniform[value] == uniform:
+                operands = [self._name("v", o) for o in instruction.operands]
+                yield assignment(self._name("v", value), instruction, operands, self.dtypes)
 
-    def _call(self, operands: Sequence[int], k: int) -> str:
-        key = operation(self.dtypes, self.program.instructions[k])
-        # What an operation of fewer operands is given besides, it ignores.
-        made = [self._name("v", o) for o in operands]
-        made += [made[0]] * (3 - len(made))
-        return f"{libraries_by_operation()[key].types[key]}.of[w]({', '.join(made)})"
+
+def _added(kind: str, to: str, value: str) -> str:
+    """The line that makes a value part of a reduction."""
+    return f'{to} = both["{kind}"]({to}, {value})'
