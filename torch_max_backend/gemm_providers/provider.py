@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# The order and types of the arguments with which `mojo_kernels/blas.mojo` calls a routine.
+# The order and types of the arguments with which `mojo_kernels/gemm/blas.mojo` calls a routine.
 ABI = 1
 
 
@@ -14,7 +14,7 @@ class Provider:
     """Who computes matrix products on CPU, called by the threads of the engine.
 
     Attributes:
-        name: ``mojo``: ``mojo_kernels/panels.mojo``, compiled into each graph; otherwise a library
+        name: ``mojo``: ``mojo_kernels/gemm/panels.mojo``, compiled into each graph; otherwise a library
             with Fortran BLAS routines.
         version: The library's version, for the cache key.
         routines: Addresses: ``float32`` and ``float64`` of ``sgemm`` and ``dgemm``, and

@@ -67,7 +67,7 @@ def _blockwise(
     scale: float | None,
     addresses: list[TensorValue],
 ) -> tuple[TensorValue, TensorValue]:
-    """The kernel that never holds all scores at once, ``mojo_kernels/attention.mojo``."""
+    """The kernel that never holds all scores at once, ``mojo_kernels/attention/forward.mojo``."""
     dtype, device = query.dtype, query.device
     batch, heads, length, _ = query.shape
     operands, swapped = _rows_anywhere(query, key, value)

@@ -106,7 +106,7 @@ def _quotient_kernel(
     dtype = torch.result_type(self, other)
     if rounding_mode is None or dtype.is_floating_point or _is_plain(other, dtype.itemsize):
         return None
-    return "division"
+    return "elementwise.division"
 
 
 def _is_plain(divisor: object, size: int) -> bool:
@@ -187,7 +187,7 @@ def _remainder_kernel(self: object, other: object) -> str | None:
     """The library for remainders: of all floats, and where MAX's own division may trap."""
     dtype = torch.result_type(self, other)
     plain = _is_plain(other, dtype.itemsize) and not dtype.is_floating_point
-    return None if plain else "division"
+    return None if plain else "elementwise.division"
 
 
 @map_to(

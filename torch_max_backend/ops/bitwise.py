@@ -1,4 +1,4 @@
-"""Operations on bits: logic on bool, kernels of ``mojo_kernels/bits.mojo`` on other dtypes."""
+"""Operations on bits: logic on bool, kernels of ``mojo_kernels/elementwise/bits.mojo`` on other dtypes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BITWISE: dict[str, Function] = {
 
 
 def _unless_bool(self: object, other: object) -> str | None:
-    return None if torch.result_type(self, other) == torch.bool else "bits"
+    return None if torch.result_type(self, other) == torch.bool else "elementwise.bits"
 
 
 def _register(kind: str, logical: Function) -> None:
@@ -60,7 +60,7 @@ def bitwise_not(self: TensorValue) -> TensorValue:
     aten.bitwise_left_shift.Scalar_Tensor,
     aten.__lshift__.Tensor,
     aten.__lshift__.Scalar,
-    kernels="bits",
+    kernels="elementwise.bits",
 )
 def bitwise_left_shift(self: Operand, other: Operand) -> TensorValue:
     """bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor"""
@@ -73,32 +73,32 @@ def bitwise_left_shift(self: Operand, other: Operand) -> TensorValue:
     aten.bitwise_right_shift.Scalar_Tensor,
     aten.__rshift__.Tensor,
     aten.__rshift__.Scalar,
-    kernels="bits",
+    kernels="elementwise.bits",
 )
 def bitwise_right_shift(self: Operand, other: Operand) -> TensorValue:
     """bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor"""
     return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="right")
 
 
-@map_to(aten.gcd.default, kernels="bits")
+@map_to(aten.gcd.default, kernels="elementwise.bits")
 def gcd(self: TensorValue, other: TensorValue) -> TensorValue:
     """gcd(Tensor self, Tensor other) -> Tensor"""
     return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="gcd")
 
 
-@map_to(aten.lcm.default, kernels="bits")
+@map_to(aten.lcm.default, kernels="elementwise.bits")
 def lcm(self: TensorValue, other: TensorValue) -> TensorValue:
     """lcm(Tensor self, Tensor other) -> Tensor"""
     return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="lcm")
 
 
-@map_to(aten.nextafter.default, kernels="bits", native16=True)
+@map_to(aten.nextafter.default, kernels="elementwise.bits", native16=True)
 def nextafter(self: TensorValue, other: TensorValue) -> TensorValue:
     """nextafter(Tensor self, Tensor other) -> Tensor"""
     return elementwise("tmb_bits", *operands(expected().dtype, self, other), kind="next")
 
 
-@map_to(aten.ldexp.Tensor, kernels="bits")
+@map_to(aten.ldexp.Tensor, kernels="elementwise.bits")
 def ldexp(self: TensorValue, other: TensorValue) -> TensorValue:
     """ldexp.Tensor(Tensor self, Tensor other) -> Tensor"""
     dtype = opmath(expected().dtype)

@@ -52,8 +52,8 @@ def _supported(
 def _kernels(input: torch.Tensor, transposed: bool) -> str | None:
     """The library for integers, which MAX does not convolve, or for transposed convolutions."""
     if not input.is_floating_point():
-        return "integer_convolution"
-    return "convolution_transposed" if transposed and input.device.type == "cpu" else None
+        return "convolution.integers"
+    return "convolution.transposed" if transposed and input.device.type == "cpu" else None
 
 
 @map_to(aten.convolution.default, supports=_supported, kernels=_kernels, bank=True)
@@ -161,7 +161,7 @@ def _by_products(
     after: _After,
 ) -> TensorValue:
     """The kernel that makes a matrix product of each convolution,
-    ``mojo_kernels/convolution.mojo``."""
+    ``mojo_kernels/convolution/forward.mojo``."""
     shape = expected().shape
     residual = after.residual
     vectors = [bias, after.norm_weight, after.norm_bias, after.mean, after.variance]
@@ -194,7 +194,7 @@ def _transposed(
     dilation: list[int],
     groups: int,
 ) -> TensorValue:
-    """The transposed convolution by ``mojo_kernels/convolution_transposed.mojo``."""
+    """The transposed convolution by ``mojo_kernels/convolution/transposed.mojo``."""
     shape = expected().shape
     settings = [*planar_settings(stride, padding, dilation), groups]
     result = ops.custom(
@@ -244,7 +244,7 @@ def _of_integers(
     dilation: list[int],
     groups: int,
 ) -> TensorValue:
-    """The convolution by ``mojo_kernels/integer_convolution.mojo``."""
+    """The convolution by ``mojo_kernels/convolution/integers.mojo``."""
     spatial, shape = input.rank - 2, expected().shape
     before = [p for p, _ in pads]
     settings = [*three(stride, 1), *three(before, 0), *three(dilation, 1), groups]

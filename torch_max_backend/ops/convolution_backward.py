@@ -16,7 +16,7 @@ from torch_max_backend.registry.lowerings import map_to
 
 @map_to(
     torch.ops.torch_max_backend.convolution_weight_gradient.default,
-    kernels="convolution_weight_gradient",
+    kernels="convolution.weight_gradient",
 )
 def convolution_weight_gradient(
     grad_output: TensorValue,

@@ -1,4 +1,4 @@
-"""Distances between rows, by kernels of ``mojo_kernels/distance.mojo``."""
+"""Distances between rows, by kernels of ``mojo_kernels/linalg/distance.mojo``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _settings(p: float) -> tuple[TensorValue, dict[str, str]]:
     return ops.constant(p, DType.float64, DeviceRef.CPU()), {"kind": _KINDS.get(p, "other")}
 
 
-@map_to(aten._cdist_forward.default, kernels="distance")
+@map_to(aten._cdist_forward.default, kernels="linalg.distance")
 def cdist(x1: TensorValue, x2: TensorValue, p: float, compute_mode: int | None) -> TensorValue:
     """_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor"""
     shape = expected().shape
@@ -42,7 +42,7 @@ def cdist(x1: TensorValue, x2: TensorValue, p: float, compute_mode: int | None) 
     return ops.reshape(found.tensor, shape)
 
 
-@map_to(aten._pdist_forward.default, kernels="distance")
+@map_to(aten._pdist_forward.default, kernels="linalg.distance")
 def pdist(self: TensorValue, p: float = 2) -> TensorValue:
     """_pdist_forward(Tensor self, float p=2) -> Tensor"""
     shape = expected().shape

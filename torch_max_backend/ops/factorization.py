@@ -1,5 +1,5 @@
 """Cholesky and LU factorizations and what follows from them, by kernels of
-``mojo_kernels/factorizations.mojo``."""
+``mojo_kernels/linalg/factorizations.mojo``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from torch_max_backend.registry.lowerings import Refusal, map_to
 aten = torch.ops.aten
 
 
-@map_to(aten._linalg_check_errors.default, kernels="factorizations")
+@map_to(aten._linalg_check_errors.default, kernels="linalg.factorizations")
 def linalg_check_errors(info: TensorValue, api_name: str, *, is_matrix: bool) -> None:
     """_linalg_check_errors(Tensor info, str api_name, *, bool is_matrix) -> ()"""
     if not is_empty(info.shape):
@@ -47,7 +47,7 @@ def _cholesky(a: TensorValue, upper: bool) -> tuple[TensorValue, TensorValue]:
     return ops.reshape(factor, a.shape), ops.reshape(info, a.shape[:-2])
 
 
-@map_to(aten.linalg_cholesky_ex.default, kernels="factorizations")
+@map_to(aten.linalg_cholesky_ex.default, kernels="linalg.factorizations")
 def linalg_cholesky_ex(
     self: TensorValue, *, upper: bool, check_errors: bool
 ) -> tuple[TensorValue, TensorValue]:
@@ -73,7 +73,7 @@ def _cholesky_solve(b: TensorValue, factor: TensorValue, upper: bool) -> TensorV
     return _solve_triangular(factor, first, upper=upper, transpose=not upper)
 
 
-@map_to(aten.cholesky_solve.default, kernels="factorizations")
+@map_to(aten.cholesky_solve.default, kernels="linalg.factorizations")
 def cholesky_solve(self: TensorValue, input2: TensorValue, upper: bool) -> TensorValue:
     """cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor"""
     shape = expected().shape
@@ -83,13 +83,13 @@ def cholesky_solve(self: TensorValue, input2: TensorValue, upper: bool) -> Tenso
     return ops.reshape(_cholesky_solve(b, factor, upper), shape)
 
 
-@map_to(aten._cholesky_solve_helper.default, kernels="factorizations")
+@map_to(aten._cholesky_solve_helper.default, kernels="linalg.factorizations")
 def cholesky_solve_helper(self: TensorValue, A: TensorValue, upper: bool) -> TensorValue:
     """_cholesky_solve_helper(Tensor self, Tensor A, bool upper) -> Tensor"""
     return cholesky_solve(self, A, upper)
 
 
-@map_to(aten.cholesky_inverse.default, kernels="factorizations")
+@map_to(aten.cholesky_inverse.default, kernels="linalg.factorizations")
 def cholesky_inverse(self: TensorValue, upper: bool) -> TensorValue:
     """cholesky_inverse(Tensor self, bool upper=False) -> Tensor"""
     if is_empty(self.shape):
@@ -101,7 +101,7 @@ def cholesky_inverse(self: TensorValue, upper: bool) -> TensorValue:
     return ops.reshape(_cholesky_solve(ones, factor, upper), self.shape)
 
 
-@map_to(aten.linalg_solve_triangular.default, kernels="factorizations")
+@map_to(aten.linalg_solve_triangular.default, kernels="linalg.factorizations")
 def linalg_solve_triangular(
     self: TensorValue, B: TensorValue, *, upper: bool, left: bool, unitriangular: bool
 ) -> TensorValue:
@@ -120,7 +120,7 @@ def linalg_solve_triangular(
     return ops.reshape(x, shape)
 
 
-@map_to(aten.triangular_solve.default, kernels="factorizations")
+@map_to(aten.triangular_solve.default, kernels="linalg.factorizations")
 def triangular_solve(
     self: TensorValue, A: TensorValue, upper: bool, transpose: bool, unitriangular: bool
 ) -> tuple[TensorValue, TensorValue]:
@@ -168,7 +168,7 @@ def _no_pivoting(self: torch.Tensor, pivot: bool) -> Refusal | None:
 
 @map_to(
     aten.linalg_lu_factor_ex.default,
-    kernels="factorizations",
+    kernels="linalg.factorizations",
     supports=lambda A, pivot: _no_pivoting(A, pivot),
 )
 def linalg_lu_factor_ex(
@@ -202,7 +202,7 @@ def _unpacked(factors: TensorValue, small: Size) -> tuple[TensorValue, TensorVal
 
 @map_to(
     aten.linalg_lu.default,
-    kernels="factorizations",
+    kernels="linalg.factorizations",
     supports=lambda A, pivot: _no_pivoting(A, pivot),
 )
 def linalg_lu(A: TensorValue, *, pivot: bool) -> tuple[TensorValue, TensorValue, TensorValue]:
@@ -215,7 +215,7 @@ def linalg_lu(A: TensorValue, *, pivot: bool) -> tuple[TensorValue, TensorValue,
     return p, ops.reshape(lower, expected(1).shape), ops.reshape(upper, expected(2).shape)
 
 
-@map_to(aten.lu_unpack.default, kernels="factorizations")
+@map_to(aten.lu_unpack.default, kernels="linalg.factorizations")
 def lu_unpack(
     LU_data: TensorValue, LU_pivots: TensorValue, unpack_data: bool, unpack_pivots: bool
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
@@ -243,7 +243,7 @@ def _lu_solve(
     return x if left else transposed(x)
 
 
-@map_to(aten.linalg_lu_solve.default, kernels="factorizations")
+@map_to(aten.linalg_lu_solve.default, kernels="linalg.factorizations")
 def linalg_lu_solve(
     LU: TensorValue, pivots: TensorValue, B: TensorValue, *, left: bool, adjoint: bool
 ) -> TensorValue:
@@ -274,7 +274,7 @@ def _turns(op: OpOverload) -> bool:
     return bool(factors[0, 1] == 0)
 
 
-@map_to(aten._linalg_solve_ex.default, kernels="factorizations")
+@map_to(aten._linalg_solve_ex.default, kernels="linalg.factorizations")
 def linalg_solve_ex(
     A: TensorValue, B: TensorValue, *, left: bool, check_errors: bool
 ) -> tuple[TensorValue, TensorValue, TensorValue, TensorValue]:
@@ -301,7 +301,7 @@ def linalg_solve_ex(
     return result, ops.reshape(factors, A.shape), ops.reshape(pivots, A.shape[:-1]), info
 
 
-@map_to(aten.linalg_inv_ex.default, kernels="factorizations")
+@map_to(aten.linalg_inv_ex.default, kernels="linalg.factorizations")
 def linalg_inv_ex(A: TensorValue, *, check_errors: bool) -> tuple[TensorValue, TensorValue]:
     """linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)"""
     if is_empty(A.shape):
@@ -331,14 +331,14 @@ def _determinant(a: TensorValue, factored_used: bool) -> list[TensorValue]:
     return [*values, ops.reshape(factors, a.shape), ops.reshape(pivots, a.shape[:-1])]
 
 
-@map_to(aten._linalg_det.default, kernels="factorizations")
+@map_to(aten._linalg_det.default, kernels="linalg.factorizations")
 def linalg_det(A: TensorValue) -> tuple[TensorValue, TensorValue, TensorValue]:
     """_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)"""
     determinant, _, _, factors, pivots = _determinant(A, is_used(1) or is_used(2))
     return determinant, factors, pivots
 
 
-@map_to(aten._linalg_slogdet.default, kernels="factorizations")
+@map_to(aten._linalg_slogdet.default, kernels="linalg.factorizations")
 def linalg_slogdet(A: TensorValue) -> tuple[TensorValue, TensorValue, TensorValue, TensorValue]:
     """_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)"""
     _, sign, logarithm, factors, pivots = _determinant(A, is_used(2) or is_used(3))

@@ -1,4 +1,4 @@
-"""Fourier transforms of lines, by the kernel of ``mojo_kernels/fft.mojo``.
+"""Fourier transforms of lines, by the kernel of ``mojo_kernels/fft/fft.mojo``.
 
 Complex numbers have no dtype here: ``graph/passes/complex_pairs.py`` makes pairs of them, and of
 ATen's transforms those of ``graph/decompositions/fft_operators.py``.
@@ -35,7 +35,7 @@ def _refusal(x: torch.Tensor) -> Refusal | None:
     return None
 
 
-@map_to(own.fft_c2c.default, supports=_supports_pairs, kernels="fft")
+@map_to(own.fft_c2c.default, supports=_supports_pairs, kernels="fft.fft")
 def fft_c2c(pairs: TensorValue, normalization: int, forward: bool) -> TensorValue:
     """fft_c2c(Tensor pairs, int normalization, bool forward) -> Tensor"""
     size = pairs.shape[pairs.rank - 2]
@@ -43,7 +43,7 @@ def fft_c2c(pairs: TensorValue, normalization: int, forward: bool) -> TensorValu
     return _transformed(lines, size, size * 2, "c2c", normalization, inverse=not forward)
 
 
-@map_to(own.fft_r2c.default, supports=_supports_real, kernels="fft")
+@map_to(own.fft_r2c.default, supports=_supports_real, kernels="fft.fft")
 def fft_r2c(self: TensorValue, normalization: int, onesided: bool) -> TensorValue:
     """fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor"""
     size = self.shape[self.rank - 1]
@@ -52,7 +52,7 @@ def fft_r2c(self: TensorValue, normalization: int, onesided: bool) -> TensorValu
     return _transformed(lines, size, count * 2, kind, normalization, inverse=False)
 
 
-@map_to(own.fft_c2r.default, supports=_supports_pairs, kernels="fft")
+@map_to(own.fft_c2r.default, supports=_supports_pairs, kernels="fft.fft")
 def fft_c2r(pairs: TensorValue, normalization: int, size: int | Dim) -> TensorValue:
     """fft_c2r(Tensor pairs, int normalization, SymInt size) -> Tensor"""
     count = pairs.shape[pairs.rank - 2]

@@ -1,4 +1,4 @@
-"""Signs and exponents of floats, by kernels of ``mojo_kernels/float_parts.mojo``."""
+"""Signs and exponents of floats, by kernels of ``mojo_kernels/mathematics/float_parts.mojo``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 
-LIBRARIES = ("base", "scatter")
+LIBRARIES = ("base", "indexing.scatter")
 
 
 @map_to(aten.index_select.default, native16=True)
@@ -87,7 +87,7 @@ def gather(
     return ops.gather(ops.reshape(self, [product(self.shape)]), positions, 0)
 
 
-# On CPU, scatters are kernels of ``mojo_kernels/scatter.mojo``. Elsewhere they write to the
+# On CPU, scatters are kernels of ``mojo_kernels/indexing/scatter.mojo``. Elsewhere they write to the
 # flattened tensor: MAX's scatter along an axis wants an index no longer than the tensor, which
 # torch does not.
 

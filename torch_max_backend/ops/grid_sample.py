@@ -1,4 +1,4 @@
-"""Images read at positions of a grid, by kernels of ``mojo_kernels/grid_sample.mojo``."""
+"""Images read at positions of a grid, by kernels of ``mojo_kernels/image/grid_sample.mojo``."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _sampled_backward(
     )
 
 
-@map_to(aten.grid_sampler_2d.default, kernels="grid_sample")
+@map_to(aten.grid_sampler_2d.default, kernels="image.grid_sample")
 def grid_sampler_2d(
     input: TensorValue,
     grid: TensorValue,
@@ -91,7 +91,7 @@ def grid_sampler_2d(
     return _sampled(input, grid, interpolation_mode, padding_mode, align_corners, 2)
 
 
-@map_to(aten.grid_sampler_3d.default, kernels="grid_sample")
+@map_to(aten.grid_sampler_3d.default, kernels="image.grid_sample")
 def grid_sampler_3d(
     input: TensorValue,
     grid: TensorValue,
@@ -104,7 +104,7 @@ def grid_sampler_3d(
     return _sampled(input, grid, interpolation_mode, padding_mode, align_corners, 3)
 
 
-@map_to(aten.grid_sampler_2d_backward.default, kernels="grid_sample_backward")
+@map_to(aten.grid_sampler_2d_backward.default, kernels="image.grid_sample_backward")
 def grid_sampler_2d_backward(
     grad_output: TensorValue,
     input: TensorValue,
@@ -121,7 +121,7 @@ def grid_sampler_2d_backward(
     return _sampled_backward(grad_output, input, grid, *settings, 2)
 
 
-@map_to(aten.grid_sampler_3d_backward.default, kernels="grid_sample_backward")
+@map_to(aten.grid_sampler_3d_backward.default, kernels="image.grid_sample_backward")
 def grid_sampler_3d_backward(
     grad_output: TensorValue,
     input: TensorValue,

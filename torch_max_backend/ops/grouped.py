@@ -60,7 +60,7 @@ def _on_cpu(input: torch.Tensor) -> Refusal | None:
 
 
 @map_to(
-    aten._grouped_mm.default, supports=_rows_in_groups, native16=True, kernels="grouped", bank=True
+    aten._grouped_mm.default, supports=_rows_in_groups, native16=True, kernels="gemm.grouped", bank=True
 )
 def grouped_mm(
     self: TensorValue,
@@ -84,6 +84,6 @@ def map_transformers() -> None:
     imported: it defines that operator then."""
     op = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
     if op is not None and op.default not in registry:
-        map_to(op.default, supports=_on_cpu, native16=True, kernels="grouped", bank=True)(
+        map_to(op.default, supports=_on_cpu, native16=True, kernels="gemm.grouped", bank=True)(
             grouped_mm_fallback
         )

@@ -42,7 +42,7 @@ def _orthogonal(factors: TensorValue, tau: TensorValue, columns: Size) -> Tensor
     return kernel("tmb_orthogonal", [factors, tau], types)[0]
 
 
-@map_to(aten.geqrf.default, kernels="orthogonal")
+@map_to(aten.geqrf.default, kernels="linalg.orthogonal")
 def geqrf(self: TensorValue) -> tuple[TensorValue, TensorValue]:
     """geqrf(Tensor self) -> (Tensor a, Tensor tau)"""
     shape = expected(1).shape
@@ -52,7 +52,7 @@ def geqrf(self: TensorValue) -> tuple[TensorValue, TensorValue]:
     return ops.reshape(factors, self.shape), ops.reshape(tau, shape)
 
 
-@map_to(aten.linalg_qr.default, kernels="orthogonal")
+@map_to(aten.linalg_qr.default, kernels="linalg.orthogonal")
 def linalg_qr(A: TensorValue, mode: str) -> tuple[TensorValue, TensorValue]:
     """linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)"""
     q_shape, r_shape = expected(0).shape, expected(1).shape
@@ -79,7 +79,7 @@ def _smaller(a: TensorValue, promised: Size | None) -> Size:
     return a.shape[-1] if promised is None else promised
 
 
-@map_to(aten.linalg_householder_product.default, kernels="orthogonal")
+@map_to(aten.linalg_householder_product.default, kernels="linalg.orthogonal")
 def linalg_householder_product(input: TensorValue, tau: TensorValue) -> TensorValue:
     """linalg_householder_product(Tensor input, Tensor tau) -> Tensor"""
     if is_empty(input.shape):
@@ -90,7 +90,7 @@ def linalg_householder_product(input: TensorValue, tau: TensorValue) -> TensorVa
     return ops.reshape(q, input.shape)
 
 
-@map_to(aten.ormqr.default, kernels="orthogonal")
+@map_to(aten.ormqr.default, kernels="linalg.orthogonal")
 def ormqr(
     self: TensorValue, input2: TensorValue, input3: TensorValue, left: bool, transpose: bool
 ) -> TensorValue:
@@ -108,7 +108,7 @@ def ormqr(
     return ops.reshape(result if left else transposed(result), input3.shape)
 
 
-@map_to(aten._linalg_eigh.default, kernels="eigen")
+@map_to(aten._linalg_eigh.default, kernels="linalg.eigen")
 def linalg_eigh(A: TensorValue, UPLO: str, compute_v: bool) -> tuple[TensorValue, TensorValue]:
     """_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True)
     -> (Tensor eigenvalues, Tensor eigenvectors)"""
@@ -135,7 +135,7 @@ def linalg_eigh(A: TensorValue, UPLO: str, compute_v: bool) -> tuple[TensorValue
     return values, ops.reshape(transposed(rows), A.shape) if compute_v else nothing(A)
 
 
-@map_to(aten._linalg_svd.default, kernels="singular")
+@map_to(aten._linalg_svd.default, kernels="linalg.singular")
 def linalg_svd(
     A: TensorValue, full_matrices: bool, compute_uv: bool, *, driver: str | None
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
@@ -178,7 +178,7 @@ def linalg_svd(
     return ops.reshape(transposed(left), u_shape), values, ops.reshape(right, v_shape)
 
 
-@map_to(aten.linalg_ldl_factor_ex.default, kernels="indefinite")
+@map_to(aten.linalg_ldl_factor_ex.default, kernels="linalg.indefinite")
 def linalg_ldl_factor_ex(
     self: TensorValue, *, hermitian: bool, check_errors: bool
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
@@ -203,7 +203,7 @@ def linalg_ldl_factor_ex(
     return ld, pivots, info
 
 
-@map_to(aten.linalg_ldl_solve.default, kernels="indefinite")
+@map_to(aten.linalg_ldl_solve.default, kernels="linalg.indefinite")
 def linalg_ldl_solve(
     LD: TensorValue, pivots: TensorValue, B: TensorValue, *, hermitian: bool
 ) -> TensorValue:
@@ -219,11 +219,11 @@ def linalg_ldl_solve(
     return ops.reshape(x, shape)
 
 
-# Matrices of scratch a matrix, as in ``mojo_kernels/matrix_exponential.mojo``.
+# Matrices of scratch a matrix, as in ``mojo_kernels/linalg/matrix_exponential.mojo``.
 _EXPONENTIAL_SCRATCH = 5
 
 
-@map_to(aten.linalg_matrix_exp.default, kernels="matrix_exponential")
+@map_to(aten.linalg_matrix_exp.default, kernels="linalg.matrix_exponential")
 def linalg_matrix_exp(self: TensorValue) -> TensorValue:
     """linalg_matrix_exp(Tensor self) -> Tensor"""
     if is_empty(self.shape):

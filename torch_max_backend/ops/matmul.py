@@ -77,7 +77,7 @@ def _by_bank(
     addresses: list[TensorValue],
     activation: str,
 ) -> TensorValue:
-    """The kernel of ``mojo_kernels/gemm.mojo``."""
+    """The kernel of ``mojo_kernels/gemm/matmul.mojo``."""
     leading = a.shape[:-2]
     shape = [*leading, a.shape[-2], b.shape[-1]]
     batch = math.prod(leading, start=Dim(1))

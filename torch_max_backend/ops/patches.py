@@ -1,4 +1,4 @@
-"""Sliding windows as columns and back, by kernels of ``mojo_kernels/patches.mojo``."""
+"""Sliding windows as columns and back, by kernels of ``mojo_kernels/image/patches.mojo``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _batched(shape: Sizes, rank: int) -> list[int | Dim]:
     return [*[1] * (rank - len(shape)), *shape]
 
 
-@map_to(aten.im2col.default, native16=True, kernels="patches")
+@map_to(aten.im2col.default, native16=True, kernels="image.patches")
 def im2col(
     self: TensorValue,
     kernel_size: list[int],
@@ -49,7 +49,7 @@ def im2col(
     return _slid("tmb_im2col", self, 3, _pairs(kernel_size, stride, padding, dilation))
 
 
-@map_to(aten.col2im.default, kernels="patches")
+@map_to(aten.col2im.default, kernels="image.patches")
 def col2im(
     self: TensorValue,
     output_size: list[int | Dim],

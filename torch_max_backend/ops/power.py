@@ -22,7 +22,7 @@ _LARGEST_CHAIN = 4
 
 def _power_kernels(self: object, exponent: object) -> str:
     floating = torch.result_type(self, exponent).is_floating_point
-    return elementary.KERNELS if floating else "division"
+    return elementary.KERNELS if floating else "elementwise.division"
 
 
 @map_to(aten.pow.Tensor_Tensor, aten.pow.Scalar, kernels=_power_kernels)

@@ -25,7 +25,7 @@ def _on_cpu(self: torch.Tensor, mat2: torch.Tensor) -> Refusal | None:
     return None
 
 
-@map_to(aten._weight_int8pack_mm.default, supports=_on_cpu, native16=True, kernels="quantized")
+@map_to(aten._weight_int8pack_mm.default, supports=_on_cpu, native16=True, kernels="gemm.quantized")
 def weight_int8pack_mm(self: TensorValue, mat2: TensorValue, scales: TensorValue) -> TensorValue:
     """_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor
 
@@ -38,7 +38,7 @@ def weight_int8pack_mm(self: TensorValue, mat2: TensorValue, scales: TensorValue
     return _scaled(nothing(self.dtype), self, mat2, scales, "int8", True)
 
 
-@map_to(torch.ops.torch_max_backend.scaled_mm.default, native16=True, kernels="quantized")
+@map_to(torch.ops.torch_max_backend.scaled_mm.default, native16=True, kernels="gemm.quantized")
 def scaled_mm(
     self: TensorValue | None, mat1: TensorValue, mat2: TensorValue, scales: TensorValue, kind: str
 ) -> TensorValue:
@@ -83,7 +83,7 @@ def _packed_as_known(self: torch.Tensor, mat2: torch.Tensor, qGroupSize: int) ->
     aten._weight_int4pack_mm_for_cpu.default,
     supports=_packed_as_known,
     native16=True,
-    kernels="quantized",
+    kernels="gemm.quantized",
 )
 def weight_int4pack_mm_for_cpu(
     self: TensorValue, mat2: TensorValue, qGroupSize: int, qScaleAndZeros: TensorValue
@@ -107,7 +107,7 @@ def weight_int4pack_mm_for_cpu(
     return found.tensor
 
 
-@map_to(aten._int_mm.default, supports=_on_cpu, kernels="quantized")
+@map_to(aten._int_mm.default, supports=_on_cpu, kernels="gemm.quantized")
 def int_mm(self: TensorValue, mat2: TensorValue) -> TensorValue:
     """_int_mm(Tensor self, Tensor mat2) -> Tensor
 

@@ -1,4 +1,4 @@
-"""Random integers without bias, by a kernel of ``mojo_kernels/randint.mojo``."""
+"""Random integers without bias, by a kernel of ``mojo_kernels/random/integers.mojo``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _integers(low: int | Dim, last: TensorValue) -> TensorValue:
 
 
 @map_to(
-    aten.randint.default, aten.randint.generator, supports=_below, kernels="randint", random=True
+    aten.randint.default, aten.randint.generator, supports=_below, kernels="random.integers", random=True
 )
 def randint(
     high: int | Dim,
@@ -74,7 +74,7 @@ def randint(
     aten.randint.low,
     aten.randint.low_generator,
     supports=_below,
-    kernels="randint",
+    kernels="random.integers",
     random=True,
 )
 def randint_low(
@@ -94,7 +94,7 @@ def randint_low(
     aten.randint_like.default,
     aten.randint_like.generator,
     supports=_below,
-    kernels="randint",
+    kernels="random.integers",
     random=True,
 )
 def randint_like(
@@ -113,7 +113,7 @@ def randint_like(
     aten.randint_like.low_dtype,
     aten.randint_like.low_generator_dtype,
     supports=_below,
-    kernels="randint",
+    kernels="random.integers",
     random=True,
 )
 def randint_like_low(
@@ -133,7 +133,7 @@ def randint_like_low(
     aten.randint_like.Tensor,
     aten.randint_like.Tensor_generator,
     supports=_below,
-    kernels="randint",
+    kernels="random.integers",
     random=True,
 )
 def randint_like_tensor(

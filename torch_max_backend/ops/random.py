@@ -1,4 +1,4 @@
-"""Random numbers, by kernels of ``mojo_kernels/random.mojo``: Philox of the call's seed, the node
+"""Random numbers, by kernels of ``mojo_kernels/random/numbers.mojo``: Philox of the call's seed, the node
 and the element. Their distributions are torch's, the numbers are not."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _floats(
     return default_generator(generator)
 
 
-@map_to(aten.rand.default, aten.rand.generator, supports=_floats, kernels="random", random=True)
+@map_to(aten.rand.default, aten.rand.generator, supports=_floats, kernels="random.numbers", random=True)
 def rand(
     size: Sizes,
     *,
@@ -74,7 +74,7 @@ def rand(
     aten.rand_like.default,
     aten.rand_like.generator,
     supports=_floats,
-    kernels="random",
+    kernels="random.numbers",
     random=True,
     native16=True,
 )
@@ -89,7 +89,7 @@ def rand_like(
     return to_dtype(_numbers("uniform", 0, 1), expected().dtype)
 
 
-@map_to(aten.randn.default, aten.randn.generator, supports=_floats, kernels="random", random=True)
+@map_to(aten.randn.default, aten.randn.generator, supports=_floats, kernels="random.numbers", random=True)
 def randn(
     size: Sizes,
     *,
@@ -105,7 +105,7 @@ def randn(
     aten.randn_like.default,
     aten.randn_like.generator,
     supports=_floats,
-    kernels="random",
+    kernels="random.numbers",
     random=True,
     native16=True,
 )
@@ -128,7 +128,7 @@ def _uniform(
     return _floats(self, generator=generator) or _in_range(fits, reason, from_, to)
 
 
-@map_to(aten.uniform.default, supports=_uniform, kernels="random", random=True)
+@map_to(aten.uniform.default, supports=_uniform, kernels="random.numbers", random=True)
 def uniform(
     self: TensorValue, from_: float = 0.0, to: float = 1.0, *, generator: Any = None
 ) -> TensorValue:
@@ -147,7 +147,7 @@ def _normal(
     return _floats(self, dtype, generator) or outside
 
 
-@map_to(aten.normal.float_float, supports=_normal, kernels="random", random=True)
+@map_to(aten.normal.float_float, supports=_normal, kernels="random.numbers", random=True)
 def normal_sized(
     mean: float,
     std: float,
@@ -161,7 +161,7 @@ def normal_sized(
     return _numbers("normal", mean, std)
 
 
-@map_to(aten.normal_functional.default, supports=_normal, kernels="random", random=True)
+@map_to(aten.normal_functional.default, supports=_normal, kernels="random.numbers", random=True)
 def normal_functional(
     self: TensorValue, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
 ) -> TensorValue:
@@ -184,19 +184,19 @@ def _normal_of_tensors(
     return _in_range(lambda s: s >= 0, "normal expects std >= 0.0", std)
 
 
-@map_to(aten.normal.Tensor_float, supports=_normal_of_tensors, kernels="random", random=True)
+@map_to(aten.normal.Tensor_float, supports=_normal_of_tensors, kernels="random.numbers", random=True)
 def normal_of_mean(mean: TensorValue, std: float = 1.0, *, generator: Any = None) -> TensorValue:
     """normal.Tensor_float(Tensor mean, float std=1.) -> Tensor"""
     return _moved(_numbers("normal", 0, std), mean)
 
 
-@map_to(aten.normal.float_Tensor, supports=_normal_of_tensors, kernels="random", random=True)
+@map_to(aten.normal.float_Tensor, supports=_normal_of_tensors, kernels="random.numbers", random=True)
 def normal_of_std(mean: float, std: TensorValue, *, generator: Any = None) -> TensorValue:
     """normal.float_Tensor(float mean, Tensor std) -> Tensor"""
     return _moved(_given("normal", std), mean)
 
 
-@map_to(aten.normal.Tensor_Tensor, supports=_normal_of_tensors, kernels="random", random=True)
+@map_to(aten.normal.Tensor_Tensor, supports=_normal_of_tensors, kernels="random.numbers", random=True)
 def normal_of_both(mean: TensorValue, std: TensorValue, *, generator: Any = None) -> TensorValue:
     """normal.Tensor_Tensor(Tensor mean, Tensor std) -> Tensor"""
     return _moved(_given("normal", std), mean)
@@ -228,7 +228,7 @@ def _exponential(
     return _floats(self, generator=generator) or outside
 
 
-@map_to(aten.exponential.default, supports=_exponential, kernels="random", random=True)
+@map_to(aten.exponential.default, supports=_exponential, kernels="random.numbers", random=True)
 def exponential(self: TensorValue, lambd: float = 1.0, *, generator: Any = None) -> TensorValue:
     """exponential(Tensor self, float lambd=1.) -> Tensor"""
     return _numbers("exponential", 1 / lambd)
@@ -242,7 +242,7 @@ def _cauchy(
     return _floats(self, generator=generator) or outside
 
 
-@map_to(aten.cauchy.default, supports=_cauchy, kernels="random", random=True)
+@map_to(aten.cauchy.default, supports=_cauchy, kernels="random.numbers", random=True)
 def cauchy(
     self: TensorValue, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None
 ) -> TensorValue:
@@ -257,7 +257,7 @@ def _log_normal(
     return _floats(self, generator=generator) or outside
 
 
-@map_to(aten.log_normal.default, supports=_log_normal, kernels="random", random=True)
+@map_to(aten.log_normal.default, supports=_log_normal, kernels="random.numbers", random=True)
 def log_normal(
     self: TensorValue, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
 ) -> TensorValue:
@@ -270,7 +270,7 @@ def _geometric(p: float, generator: torch.Generator | None) -> Refusal | None:
     return default_generator(generator) or outside
 
 
-@map_to(aten.geometric.default, supports=_geometric, kernels="random", random=True)
+@map_to(aten.geometric.default, supports=_geometric, kernels="random.numbers", random=True)
 def geometric(self: TensorValue, p: float, *, generator: Any = None) -> TensorValue:
     """geometric(Tensor self, float p) -> Tensor"""
     kind = expected().dtype
@@ -284,7 +284,7 @@ def _probability(p: float, generator: torch.Generator | None = None) -> Refusal 
     return default_generator(generator) or outside
 
 
-@map_to(aten.bernoulli.p, supports=_probability, kernels="random", random=True)
+@map_to(aten.bernoulli.p, supports=_probability, kernels="random.numbers", random=True)
 def bernoulli_p(self: TensorValue, p: float, *, generator: Any = None) -> TensorValue:
     """bernoulli.p(Tensor self, float p) -> Tensor"""
     spec = expected()
@@ -297,13 +297,13 @@ def _probabilities(p: torch.Tensor, generator: torch.Generator | None) -> Refusa
     return _floats(p, generator=generator)
 
 
-@map_to(aten.bernoulli.Tensor, supports=_probabilities, kernels="random", random=True)
+@map_to(aten.bernoulli.Tensor, supports=_probabilities, kernels="random.numbers", random=True)
 def bernoulli_tensor(self: TensorValue, p: TensorValue, *, generator: Any = None) -> TensorValue:
     """bernoulli.Tensor(Tensor self, Tensor p) -> Tensor"""
     return _given("bernoulli", p)
 
 
-@map_to(aten.bernoulli.default, supports=_floats, kernels="random", random=True)
+@map_to(aten.bernoulli.default, supports=_floats, kernels="random.numbers", random=True)
 def bernoulli(self: TensorValue, *, generator: Any = None) -> TensorValue:
     """bernoulli(Tensor self) -> Tensor"""
     return _given("bernoulli", self)
@@ -313,7 +313,7 @@ def _dropout(input: torch.Tensor, p: float) -> Refusal | None:
     return _floats(input) or _probability(p)
 
 
-@map_to(aten.native_dropout.default, supports=_dropout, kernels="random", random=True)
+@map_to(aten.native_dropout.default, supports=_dropout, kernels="random.numbers", random=True)
 def native_dropout(
     input: TensorValue, p: float, train: bool | None
 ) -> tuple[TensorValue, TensorValue]:
@@ -339,7 +339,7 @@ def _rrelu(
     return _floats(self, generator=generator) or outside
 
 
-@map_to(aten.rrelu_with_noise_functional.default, supports=_rrelu, kernels="random", random=True)
+@map_to(aten.rrelu_with_noise_functional.default, supports=_rrelu, kernels="random.numbers", random=True)
 def rrelu_with_noise(
     self: TensorValue,
     noise: TensorValue,

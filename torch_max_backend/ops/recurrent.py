@@ -36,7 +36,7 @@ def _one_lstm(
     return None
 
 
-@map_to(aten.mkldnn_rnn_layer.default, supports=_one_lstm, kernels="recurrent", bank=True)
+@map_to(aten.mkldnn_rnn_layer.default, supports=_one_lstm, kernels="recurrent.lstm", bank=True)
 def mkldnn_rnn_layer(
     input: TensorValue,
     weight0: TensorValue,
@@ -105,7 +105,7 @@ def _given(value: TensorValue | None, like: TensorValue, rank: int) -> TensorVal
     return nothing(like.dtype, rank) if value is None else value
 
 
-@map_to(torch.ops.torch_max_backend.lstm_steps.default, kernels="recurrent", bank=True)
+@map_to(torch.ops.torch_max_backend.lstm_steps.default, kernels="recurrent.lstm", bank=True)
 def lstm_steps(
     inner: TensorValue, weight: TensorValue, hidden: TensorValue, cell: TensorValue, reverse: bool
 ) -> tuple[TensorValue | None, ...]:
@@ -114,7 +114,7 @@ def lstm_steps(
     return _used_steps("tmb_lstm", [inner, weight, hidden, cell], reverse, 5, 3)
 
 
-@map_to(torch.ops.torch_max_backend.lstm_steps_backward.default, kernels="recurrent", bank=True)
+@map_to(torch.ops.torch_max_backend.lstm_steps_backward.default, kernels="recurrent.lstm", bank=True)
 def lstm_steps_backward(
     grad_output: TensorValue | None,
     grad_hidden: TensorValue | None,
@@ -135,7 +135,7 @@ def lstm_steps_backward(
     return _used_steps("tmb_lstm_backward", operands, reverse, 3, 3)
 
 
-@map_to(torch.ops.torch_max_backend.gru_steps.default, kernels="recurrent_gru", bank=True)
+@map_to(torch.ops.torch_max_backend.gru_steps.default, kernels="recurrent.gru", bank=True)
 def gru_steps(
     inner: TensorValue,
     weight: TensorValue,
@@ -149,7 +149,7 @@ def gru_steps(
     return _used_steps("tmb_gru", operands, reverse, 3, 2)
 
 
-@map_to(torch.ops.torch_max_backend.gru_steps_backward.default, kernels="recurrent_gru", bank=True)
+@map_to(torch.ops.torch_max_backend.gru_steps_backward.default, kernels="recurrent.gru", bank=True)
 def gru_steps_backward(
     grad_output: TensorValue | None,
     grad_hidden: TensorValue | None,

@@ -1,4 +1,4 @@
-"""Permutations, samples and counts, by kernels of ``mojo_kernels/sampling.mojo``
+"""Permutations, samples and counts, by kernels of ``mojo_kernels/random/sampling.mojo``
 and ``multinomial.mojo``."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _randperm(
     aten.randperm.default,
     aten.randperm.generator,
     supports=_randperm,
-    kernels="sampling",
+    kernels="random.sampling",
     random=True,
 )
 def randperm(
@@ -78,7 +78,7 @@ def _multinomial(
     return default_generator(generator)
 
 
-@map_to(aten.multinomial.default, supports=_multinomial, kernels="multinomial", random=True)
+@map_to(aten.multinomial.default, supports=_multinomial, kernels="random.multinomial", random=True)
 def multinomial(
     self: TensorValue, num_samples: int | Dim, replacement: bool = False, *, generator: Any = None
 ) -> TensorValue:
@@ -107,7 +107,7 @@ def _counts(self: torch.Tensor, generator: torch.Generator | None) -> Refusal | 
     return default_generator(generator)
 
 
-@map_to(aten.poisson.default, supports=_counts, kernels="sampling", random=True)
+@map_to(aten.poisson.default, supports=_counts, kernels="random.sampling", random=True)
 def poisson(self: TensorValue, generator: Any = None) -> TensorValue:
     """poisson(Tensor self) -> Tensor"""
     return _counted("tmb_poisson", self)
@@ -119,7 +119,7 @@ def _tries(
     return _counts(count, generator) or _counts(prob, generator)
 
 
-@map_to(aten.binomial.default, supports=_tries, kernels="sampling", random=True)
+@map_to(aten.binomial.default, supports=_tries, kernels="random.sampling", random=True)
 def binomial(count: TensorValue, prob: TensorValue, generator: Any = None) -> TensorValue:
     """binomial(Tensor count, Tensor prob) -> Tensor"""
     return _counted("tmb_binomial", count, prob)

@@ -54,7 +54,7 @@ def _places(
     return ops.reshape(found.tensor, spec.shape)
 
 
-@map_to(aten.searchsorted.Tensor, aten.searchsorted.Scalar, kernels="searching")
+@map_to(aten.searchsorted.Tensor, aten.searchsorted.Scalar, kernels="sorting.searching")
 def searchsorted(
     sorted_sequence: TensorValue,
     self: Operand,
@@ -73,7 +73,7 @@ def _in_one_row(boundaries: torch.Tensor) -> Refusal | None:
     return None if boundaries.dim() == 1 else Refusal("boundaries must have 1 dimension")
 
 
-@map_to(aten.bucketize.Tensor, aten.bucketize.Scalar, kernels="searching", supports=_in_one_row)
+@map_to(aten.bucketize.Tensor, aten.bucketize.Scalar, kernels="sorting.searching", supports=_in_one_row)
 def bucketize(
     self: Operand, boundaries: TensorValue, *, out_int32: bool = False, right: bool = False
 ) -> TensorValue:
@@ -124,7 +124,7 @@ def _range(
     return ops.where(same, first - more, first), ops.where(same, last + more, last)
 
 
-@map_to(aten.histc.default, kernels=("searching", "base"), supports=on_cpu)
+@map_to(aten.histc.default, kernels=("sorting.searching", "base"), supports=on_cpu)
 def histc(
     self: TensorValue, bins: int = 100, min: int | float = 0, max: int | float = 0
 ) -> TensorValue:
@@ -197,7 +197,7 @@ def _column(x: TensorValue) -> TensorValue:
     return ops.reshape(x, [product(x.shape), 1])
 
 
-@map_to(aten.histogram.bin_ct, kernels=("searching", "base"), supports=on_cpu)
+@map_to(aten.histogram.bin_ct, kernels=("sorting.searching", "base"), supports=on_cpu)
 def histogram(
     self: TensorValue,
     bins: int = 100,
@@ -220,7 +220,7 @@ def _static_bins(self: torch.Tensor, bins: torch.Tensor | list[torch.Tensor]) ->
     return on_cpu(self)
 
 
-@map_to(aten.histogram.bins_tensor, kernels=("searching", "base"), supports=_static_bins)
+@map_to(aten.histogram.bins_tensor, kernels=("sorting.searching", "base"), supports=_static_bins)
 def histogram_of_edges(
     self: TensorValue,
     bins: TensorValue,
@@ -233,7 +233,7 @@ def histogram_of_edges(
     return _histogram(_column(self), [bins], weight, density, "search"), bins
 
 
-@map_to(aten._histogramdd_from_bin_cts.default, kernels=("searching", "base"), supports=on_cpu)
+@map_to(aten._histogramdd_from_bin_cts.default, kernels=("sorting.searching", "base"), supports=on_cpu)
 def histogramdd(
     self: TensorValue,
     bins: list[int],
@@ -263,7 +263,7 @@ def histogramdd_edges(
 
 
 @map_to(
-    aten._histogramdd_from_bin_tensors.default, kernels=("searching", "base"), supports=_static_bins
+    aten._histogramdd_from_bin_tensors.default, kernels=("sorting.searching", "base"), supports=_static_bins
 )
 def histogramdd_of_edges(
     self: TensorValue,
@@ -280,7 +280,7 @@ def histogramdd_of_edges(
 # Counts whose number depends on data
 
 
-@map_to(aten.bincount.default, kernels="searching", supports=on_cpu, sizes_from_data=True)
+@map_to(aten.bincount.default, kernels="sorting.searching", supports=on_cpu, sizes_from_data=True)
 def bincount(
     self: TensorValue, weights: TensorValue | None = None, minlength: int | Dim = 0
 ) -> TensorValue:
@@ -300,7 +300,7 @@ def _repeats_on_cpu(repeats: torch.Tensor) -> Refusal | None:
 
 @map_to(
     aten.repeat_interleave.Tensor,
-    kernels="searching",
+    kernels="sorting.searching",
     supports=_repeats_on_cpu,
     sizes_from_data=True,
 )

@@ -25,7 +25,7 @@ def _bounded(lengths: torch.Tensor | None, offsets: torch.Tensor | None) -> Refu
     return None
 
 
-@map_to(aten.segment_reduce.default, kernels="bags", supports=_bounded)
+@map_to(aten.segment_reduce.default, kernels="reduction.bags", supports=_bounded)
 def segment_reduce(
     data: TensorValue,
     reduce: str,

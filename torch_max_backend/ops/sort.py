@@ -1,4 +1,4 @@
-"""Sorting, selection and order statistics, by kernels of ``mojo_kernels/sorting.mojo``.
+"""Sorting, selection and order statistics, by kernels of ``mojo_kernels/sorting/sort.mojo``.
 
 MAX's own top_k orders NaN differently from torch and is many times slower.
 """
@@ -49,13 +49,13 @@ def _back(rows: TensorValue, at: int) -> TensorValue:
     return rows if at == rows.rank - 1 else ops.transpose(rows, at, -1)
 
 
-@map_to(aten.sort.default, kernels="sorting")
+@map_to(aten.sort.default, kernels="sorting.sort")
 def sort(self: TensorValue, dim: int, descending: bool) -> tuple[TensorValue, TensorValue]:
     """sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"""
     return sorted_lines(self, dim, descending)
 
 
-@map_to(aten.sort.stable, kernels="sorting")
+@map_to(aten.sort.stable, kernels="sorting.sort")
 def sort_stable(
     self: TensorValue, *, stable: bool | None, dim: int = -1, descending: bool = False
 ) -> tuple[TensorValue, TensorValue]:
@@ -64,7 +64,7 @@ def sort_stable(
     return sorted_lines(self, dim, descending)
 
 
-@map_to(aten.topk.default, kernels="sorting")
+@map_to(aten.topk.default, kernels="sorting.sort")
 def topk(
     self: TensorValue, k: int | Dim, dim: int, largest: bool, sorted: bool
 ) -> tuple[TensorValue, TensorValue]:
@@ -120,7 +120,7 @@ def _statistic(
     )
 
 
-@map_to(aten.kthvalue.default, kernels="sorting")
+@map_to(aten.kthvalue.default, kernels="sorting.sort")
 def kthvalue(
     self: TensorValue, k: int | Dim, dim: int, keepdim: bool
 ) -> tuple[TensorValue, TensorValue]:
@@ -129,26 +129,26 @@ def kthvalue(
     return _statistic(self, dim, "kth", k)
 
 
-@map_to(aten.median.dim, kernels="sorting")
+@map_to(aten.median.dim, kernels="sorting.sort")
 def median_dim(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, TensorValue]:
     """median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)"""
     return _statistic(self, dim, "median")
 
 
-@map_to(aten.nanmedian.dim, kernels="sorting")
+@map_to(aten.nanmedian.dim, kernels="sorting.sort")
 def nanmedian_dim(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, TensorValue]:
     """nanmedian.dim(Tensor self, int dim, bool keepdim=False)
     -> (Tensor values, Tensor indices)"""
     return _statistic(self, dim, "nanmedian")
 
 
-@map_to(aten.median.default, kernels="sorting")
+@map_to(aten.median.default, kernels="sorting.sort")
 def median(self: TensorValue) -> TensorValue:
     """median(Tensor self) -> Tensor"""
     return _of_all(self, "median")
 
 
-@map_to(aten.nanmedian.default, kernels="sorting")
+@map_to(aten.nanmedian.default, kernels="sorting.sort")
 def nanmedian(self: TensorValue) -> TensorValue:
     """nanmedian(Tensor self) -> Tensor"""
     return _of_all(self, "nanmedian")
@@ -169,7 +169,7 @@ def _nothing(dtype: DType) -> float | int:
     return torch.tensor([], dtype=torch_dtype(dtype)).median().item()
 
 
-@map_to(aten.mode.default, kernels="sorting")
+@map_to(aten.mode.default, kernels="sorting.sort")
 def mode(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, TensorValue]:
     """mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
 

@@ -1,4 +1,4 @@
-"""Special functions, by the kernels of ``mojo_kernels/special.mojo``: none of them is in MAX."""
+"""Special functions, by the kernels of ``mojo_kernels/elementwise/special.mojo``: none of them is in MAX."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _register(name: str, kind: str) -> None:
     chosen.__qualname__ = chosen.__qualname__.replace("lowering_of_x", name)
     chosen.__qualname__ = chosen.__qualname__.replace("lowering", name)
     chosen.__doc__ = str(getattr(aten, name).default._schema).removeprefix("aten::")
-    map_to(getattr(aten, name).default, kernels="special")(chosen)
+    map_to(getattr(aten, name).default, kernels="elementwise.special")(chosen)
 
 
 def _register_polynomial(name: str, kind: str, shifted: bool) -> None:
@@ -87,7 +87,7 @@ def _register_polynomial(name: str, kind: str, shifted: bool) -> None:
     lowering.__qualname__ = lowering.__qualname__.replace("lowering", f"special_{name}")
     lowering.__doc__ = f"special_{name}(Tensor x, Tensor n) -> Tensor"
     packet = getattr(aten, f"special_{name}")
-    map_to(packet.default, packet.x_scalar, packet.n_scalar, kernels="special")(lowering)
+    map_to(packet.default, packet.x_scalar, packet.n_scalar, kernels="elementwise.special")(lowering)
 
 
 for _name, _kind in (_FUNCTIONS | _FUNCTIONS_OF_X).items():
@@ -98,7 +98,7 @@ for _name, _kind in _POLYNOMIALS.items():
         _register_polynomial(f"shifted_{_name}", _kind, shifted=True)
 
 
-@map_to(aten.polygamma.default, kernels="special")
+@map_to(aten.polygamma.default, kernels="elementwise.special")
 def polygamma(n: int, self: TensorValue) -> TensorValue:
     """polygamma(int n, Tensor self) -> Tensor"""
     if n == 0:
@@ -112,20 +112,20 @@ def polygamma(n: int, self: TensorValue) -> TensorValue:
     aten.special_zeta.default,
     aten.special_zeta.other_scalar,
     aten.special_zeta.self_scalar,
-    kernels="special",
+    kernels="elementwise.special",
 )
 def special_zeta(self: Operand, other: Operand) -> TensorValue:
     """special_zeta(Tensor self, Tensor other) -> Tensor"""
     return _of_two(self, other, "zeta")
 
 
-@map_to(aten.igamma.default, kernels="special")
+@map_to(aten.igamma.default, kernels="elementwise.special")
 def igamma(self: TensorValue, other: TensorValue) -> TensorValue:
     """igamma(Tensor self, Tensor other) -> Tensor"""
     return _of_two(self, other, "lower_gamma")
 
 
-@map_to(aten.igammac.default, kernels="special")
+@map_to(aten.igammac.default, kernels="elementwise.special")
 def igammac(self: TensorValue, other: TensorValue) -> TensorValue:
     """igammac(Tensor self, Tensor other) -> Tensor"""
     return _of_two(self, other, "upper_gamma")

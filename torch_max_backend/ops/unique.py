@@ -89,7 +89,7 @@ def _of_dim(self: TensorValue, dim: int, in_order: bool) -> Three:
     return _results(values, inverse, counts)
 
 
-@map_to(aten._unique2.default, kernels="sorting", supports=on_cpu, sizes_from_data=True)
+@map_to(aten._unique2.default, kernels="sorting.sort", supports=on_cpu, sizes_from_data=True)
 def unique(
     self: TensorValue,
     sorted: bool = True,
@@ -104,7 +104,7 @@ def unique(
     return _of_all(self, in_order=False)
 
 
-@map_to(aten.unique_dim.default, kernels="sorting", supports=on_cpu, sizes_from_data=True)
+@map_to(aten.unique_dim.default, kernels="sorting.sort", supports=on_cpu, sizes_from_data=True)
 def unique_dim(
     self: TensorValue,
     dim: int,
@@ -130,7 +130,7 @@ def _counted_from_the_front(
 
 @map_to(
     aten.unique_consecutive.default,
-    kernels="sorting",
+    kernels="sorting.sort",
     supports=_counted_from_the_front,
     sizes_from_data=True,
 )

@@ -1,5 +1,5 @@
 """Gradients of pooling, unpooling and fractional pooling, by kernels of
-``mojo_kernels/unpooling.mojo``."""
+``mojo_kernels/pooling/unpooling.mojo``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _planes(shape: Sizes, spatial: int) -> list[Dim]:
     return [math.prod(shape[:at], start=Dim(1)), math.prod(shape[at:], start=Dim(1))]
 
 
-@map_to(aten.max_pool2d_with_indices_backward.default, kernels="unpooling")
+@map_to(aten.max_pool2d_with_indices_backward.default, kernels="pooling.unpooling")
 def max_pool2d_backward(
     grad_output: TensorValue,
     self: TensorValue,
@@ -62,7 +62,7 @@ def max_pool2d_backward(
     return _placed(grad_output, indices, 2, True)
 
 
-@map_to(aten.max_pool3d_with_indices_backward.default, kernels="unpooling")
+@map_to(aten.max_pool3d_with_indices_backward.default, kernels="pooling.unpooling")
 def max_pool3d_backward(
     grad_output: TensorValue,
     self: TensorValue,
@@ -78,7 +78,7 @@ def max_pool3d_backward(
     return _placed(grad_output, indices, 3, True)
 
 
-@map_to(aten.adaptive_max_pool2d_backward.default, kernels="unpooling")
+@map_to(aten.adaptive_max_pool2d_backward.default, kernels="pooling.unpooling")
 def adaptive_max_pool2d_backward(
     grad_output: TensorValue, self: TensorValue, indices: TensorValue
 ) -> TensorValue:
@@ -86,7 +86,7 @@ def adaptive_max_pool2d_backward(
     return _placed(grad_output, indices, 2, True)
 
 
-@map_to(aten.adaptive_max_pool3d_backward.default, kernels="unpooling")
+@map_to(aten.adaptive_max_pool3d_backward.default, kernels="pooling.unpooling")
 def adaptive_max_pool3d_backward(
     grad_output: TensorValue, self: TensorValue, indices: TensorValue
 ) -> TensorValue:
@@ -94,7 +94,7 @@ def adaptive_max_pool3d_backward(
     return _placed(grad_output, indices, 3, True)
 
 
-@map_to(aten.fractional_max_pool2d_backward.default, kernels="unpooling")
+@map_to(aten.fractional_max_pool2d_backward.default, kernels="pooling.unpooling")
 def fractional_max_pool2d_backward(
     grad_output: TensorValue,
     self: TensorValue,
@@ -107,7 +107,7 @@ def fractional_max_pool2d_backward(
     return _placed(grad_output, indices, 2, True)
 
 
-@map_to(aten.fractional_max_pool3d_backward.default, kernels="unpooling")
+@map_to(aten.fractional_max_pool3d_backward.default, kernels="pooling.unpooling")
 def fractional_max_pool3d_backward(
     grad_output: TensorValue,
     self: TensorValue,
@@ -120,7 +120,7 @@ def fractional_max_pool3d_backward(
     return _placed(grad_output, indices, 3, True)
 
 
-@map_to(aten.max_unpool2d.default, kernels="unpooling")
+@map_to(aten.max_unpool2d.default, kernels="pooling.unpooling")
 def max_unpool2d(
     self: TensorValue, indices: TensorValue, output_size: list[int | Dim]
 ) -> TensorValue:
@@ -128,7 +128,7 @@ def max_unpool2d(
     return _placed(self, indices, 2, False)
 
 
-@map_to(aten.max_unpool3d.default, kernels="unpooling")
+@map_to(aten.max_unpool3d.default, kernels="pooling.unpooling")
 def max_unpool3d(
     self: TensorValue,
     indices: TensorValue,
@@ -150,7 +150,7 @@ def _floating(grad_output: torch.Tensor) -> Refusal | None:
     return Refusal(f"gradients of means are not {grad_output.dtype}")
 
 
-@map_to(aten.avg_pool2d_backward.default, supports=_floating, kernels="unpooling")
+@map_to(aten.avg_pool2d_backward.default, supports=_floating, kernels="pooling.unpooling")
 def avg_pool2d_backward(
     grad_output: TensorValue,
     self: TensorValue,
@@ -174,7 +174,7 @@ def avg_pool2d_backward(
     )
 
 
-@map_to(aten.avg_pool3d_backward.default, supports=_floating, kernels="unpooling")
+@map_to(aten.avg_pool3d_backward.default, supports=_floating, kernels="pooling.unpooling")
 def avg_pool3d_backward(
     grad_output: TensorValue,
     self: TensorValue,
@@ -198,13 +198,13 @@ def avg_pool3d_backward(
     )
 
 
-@map_to(aten._adaptive_avg_pool2d_backward.default, supports=_floating, kernels="unpooling")
+@map_to(aten._adaptive_avg_pool2d_backward.default, supports=_floating, kernels="pooling.unpooling")
 def adaptive_avg_pool2d_backward(grad_output: TensorValue, self: TensorValue) -> TensorValue:
     """_adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor"""
     return _spread(grad_output, 2, adaptive=True)
 
 
-@map_to(aten._adaptive_avg_pool3d_backward.default, supports=_floating, kernels="unpooling")
+@map_to(aten._adaptive_avg_pool3d_backward.default, supports=_floating, kernels="pooling.unpooling")
 def adaptive_avg_pool3d_backward(grad_output: TensorValue, self: TensorValue) -> TensorValue:
     """_adaptive_avg_pool3d_backward(Tensor grad_output, Tensor self) -> Tensor"""
     return _spread(grad_output, 3, adaptive=True)
@@ -240,7 +240,7 @@ def _fractional(
     return ops.reshape(values.tensor, shape), ops.reshape(indices.tensor, shape)
 
 
-@map_to(aten.fractional_max_pool2d.default, supports=_rounded, kernels="unpooling")
+@map_to(aten.fractional_max_pool2d.default, supports=_rounded, kernels="pooling.unpooling")
 def fractional_max_pool2d(
     self: TensorValue, kernel_size: list[int], output_size: list[int], random_samples: TensorValue
 ) -> tuple[TensorValue, TensorValue]:
@@ -249,7 +249,7 @@ def fractional_max_pool2d(
     return _fractional(self, random_samples, kernel_size, 2)
 
 
-@map_to(aten.fractional_max_pool3d.default, supports=_rounded, kernels="unpooling")
+@map_to(aten.fractional_max_pool3d.default, supports=_rounded, kernels="pooling.unpooling")
 def fractional_max_pool3d(
     self: TensorValue, kernel_size: list[int], output_size: list[int], random_samples: TensorValue
 ) -> tuple[TensorValue, TensorValue]:

@@ -1,4 +1,4 @@
-"""Resizing of images and its gradient, by kernels of ``mojo_kernels/resample.mojo``.
+"""Resizing of images and its gradient, by kernels of ``mojo_kernels/image/resample.mojo``.
 
 Each overload is told apart by its filter and its number of spatial dimensions alone.
 """
@@ -85,7 +85,7 @@ def _resized(
     aten.upsample_nearest1d.default,
     aten._upsample_nearest_exact1d.default,
     supports=_supports,
-    kernels="resample",
+    kernels="image.resample",
 )
 def nearest1d(
     self: TensorValue, output_size: list[int | Dim], scales: float | None = None
@@ -98,7 +98,7 @@ def nearest1d(
     aten.upsample_nearest2d.default,
     aten._upsample_nearest_exact2d.default,
     supports=_supports,
-    kernels="resample",
+    kernels="image.resample",
 )
 def nearest2d(
     self: TensorValue,
@@ -115,7 +115,7 @@ def nearest2d(
     aten.upsample_nearest3d.default,
     aten._upsample_nearest_exact3d.default,
     supports=_supports,
-    kernels="resample",
+    kernels="image.resample",
 )
 def nearest3d(
     self: TensorValue,
@@ -129,7 +129,7 @@ def nearest3d(
     return _resized(self, False, False, [scales_d, scales_h, scales_w])
 
 
-@map_to(aten.upsample_linear1d.default, supports=_supports, kernels="resample")
+@map_to(aten.upsample_linear1d.default, supports=_supports, kernels="image.resample")
 def linear1d(
     self: TensorValue,
     output_size: list[int | Dim],
@@ -148,7 +148,7 @@ def linear1d(
     aten._upsample_bicubic2d_aa.default,
     *(packet.default for packet in LANCZOS),
     supports=_supports,
-    kernels="resample",
+    kernels="image.resample",
 )
 def filtered2d(
     self: TensorValue,
@@ -162,7 +162,7 @@ def filtered2d(
     return _resized(self, False, align_corners, [scales_h, scales_w])
 
 
-@map_to(aten.upsample_trilinear3d.default, supports=_supports, kernels="resample")
+@map_to(aten.upsample_trilinear3d.default, supports=_supports, kernels="image.resample")
 def trilinear3d(
     self: TensorValue,
     output_size: list[int | Dim],
@@ -180,7 +180,7 @@ def trilinear3d(
     aten.upsample_nearest1d_backward.default,
     aten._upsample_nearest_exact1d_backward.default,
     supports=_supports_gradient,
-    kernels="resample",
+    kernels="image.resample",
 )
 def nearest1d_backward(
     grad_output: TensorValue,
@@ -197,7 +197,7 @@ def nearest1d_backward(
     aten.upsample_nearest2d_backward.default,
     aten._upsample_nearest_exact2d_backward.default,
     supports=_supports_gradient,
-    kernels="resample",
+    kernels="image.resample",
 )
 def nearest2d_backward(
     grad_output: TensorValue,
@@ -215,7 +215,7 @@ def nearest2d_backward(
     aten.upsample_nearest3d_backward.default,
     aten._upsample_nearest_exact3d_backward.default,
     supports=_supports_gradient,
-    kernels="resample",
+    kernels="image.resample",
 )
 def nearest3d_backward(
     grad_output: TensorValue,
@@ -231,7 +231,7 @@ def nearest3d_backward(
     return _resized(grad_output, True, False, [scales_d, scales_h, scales_w])
 
 
-@map_to(aten.upsample_linear1d_backward.default, supports=_supports_gradient, kernels="resample")
+@map_to(aten.upsample_linear1d_backward.default, supports=_supports_gradient, kernels="image.resample")
 def linear1d_backward(
     grad_output: TensorValue,
     output_size: list[int | Dim],
@@ -251,7 +251,7 @@ def linear1d_backward(
     aten._upsample_bicubic2d_aa_backward.default,
     *(packet.default for packet in LANCZOS_BACKWARD),
     supports=_supports_gradient,
-    kernels="resample",
+    kernels="image.resample",
 )
 def filtered2d_backward(
     grad_output: TensorValue,
@@ -267,7 +267,7 @@ def filtered2d_backward(
     return _resized(grad_output, True, align_corners, [scales_h, scales_w])
 
 
-@map_to(aten.upsample_trilinear3d_backward.default, supports=_supports_gradient, kernels="resample")
+@map_to(aten.upsample_trilinear3d_backward.default, supports=_supports_gradient, kernels="image.resample")
 def trilinear3d_backward(
     grad_output: TensorValue,
     output_size: list[int | Dim],

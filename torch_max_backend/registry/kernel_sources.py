@@ -1,7 +1,8 @@
 """The package's Mojo kernels, precompiled once per compiler version and content.
 
 What nearly every model needs is one library, ``mojo_kernels/__init__.mojo``; each other family is
-one of its own, so that a model pays for precompiling only those that it calls.
+one of its own, so that a model pays for precompiling only those that it calls. A family is a file,
+named by its folder and its name: ``"linalg.eigen"`` is ``mojo_kernels/linalg/eigen.mojo``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +26,7 @@ BASE = "base"
 
 # Of the files that the Mojo compiler reads.
 _SUFFIXES = (".mojo", ".🔥")
-_IMPORT = re.compile(r"^from \.(\w+) import", re.MULTILINE)
+_IMPORT = re.compile(r"^from (\.\.?)([\w.]+) import", re.MULTILINE)
 
 
 @cache
@@ -53,13 +55,14 @@ def kernel_digest() -> str:
 def kernel_library_name(library: str = BASE) -> str:
     """The name of the file that holds a precompiled library."""
     # MAX caches the analysis of a library by path, so the name carries the content.
-    return f"{library}_{kernel_digest()[:24]}.mojoc"
+    return f"{library.replace('.', '_')}_{kernel_digest()[:24]}.mojoc"
 
 
 @cache
 def kernel_library_names() -> frozenset[str]:
     """The names that precompiled libraries of these sources may have."""
-    families = [path.stem for path in kernel_sources().glob("*.mojo")]
+    root = kernel_sources()
+    families = [".".join(p.relative_to(root).with_suffix("").parts) for p in root.glob("*/*.mojo")]
     return frozenset(kernel_library_name(name) for name in [BASE, *families])
 
 
@@ -100,8 +103,8 @@ def kernel_library_path(library: str | Path = BASE) -> Path:
     file.
 
     Args:
-        library: ``BASE``, the name of a family's file without ".mojo", or Mojo sources outside
-            this package: a file, or the folder of a Mojo package.
+        library: ``BASE``, the name of a family, or Mojo sources outside this package: a file, or
+            the folder of a Mojo package.
 
     Raises:
         CompilationError: There is no such family, or the Mojo compiler refused the sources.
@@ -139,7 +142,9 @@ def _precompiled_in(folder: Path, library: str | Path, name: str) -> Path:
 
 
 def family_sources(family: str) -> dict[str, str]:
-    """The texts of a family's file and of what that imports, by name without ".mojo".
+    """The texts of a family's file and of what that imports, by name: ``"linalg.eigen"``.
+
+    An import that this does not see is an error of the Mojo compiler, which is given nothing else.
 
     Raises:
         CompilationError: There is no such family.
@@ -150,18 +155,39 @@ def family_sources(family: str) -> dict[str, str]:
         if name in found:
             continue
         try:
-            found[name] = (kernel_sources() / f"{name}.mojo").read_text()
+            found[name] = (kernel_sources() / _path(name)).read_text()
         except OSError as e:
             raise CompilationError(f"There is no family of Mojo kernels {name!r}: {e}") from e
-        waiting += _IMPORT.findall(found[name])
+        folder = name.rpartition(".")[0]
+        for dots, module in _IMPORT.findall(found[name]):
+            beside = folder if dots == "." else ""
+            waiting.append(f"{beside}.{module}" if beside else module)
     return found
+
+
+def write_modules(texts: Mapping[str, str], package: Path) -> None:
+    """Make a folder the Mojo package of modules.
+
+    Args:
+        texts: Their texts by name, as of ``family_sources``.
+        package: The folder, which is made.
+    """
+    package.mkdir()
+    for name, text in {"__init__": "", **texts}.items():
+        path = package / _path(name)
+        if not path.parent.exists():
+            path.parent.mkdir()
+            (path.parent / "__init__.mojo").write_text("")
+        path.write_text(text)
+
+
+def _path(module: str) -> str:
+    return module.replace(".", "/") + ".mojo"
 
 
 def _gather(library: str, folder: Path) -> None:
     """Make ``folder`` the Mojo package of a library: its family and what that imports."""
-    folder.mkdir()
-    for name, text in family_sources("__init__" if library == BASE else library).items():
-        (folder / f"{name}.mojo").write_text(text)
+    write_modules(family_sources("__init__" if library == BASE else library), folder)
     if library != BASE:
         (folder / "__init__.mojo").write_text(f"from .{library} import *\n")
 

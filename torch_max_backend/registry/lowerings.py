@@ -22,7 +22,7 @@ from torch_max_backend.registry.functional_counterparts import counterpart, misf
 from torch_max_backend.registry.type_checks import checked
 
 F = TypeVar("F", bound=Callable[..., Any])
-# A family's file in ``mojo_kernels`` without ".mojo", "base", or Mojo sources elsewhere.
+# A family of ``mojo_kernels`` ("folder.file"), "base", or Mojo sources elsewhere.
 Library = str | Path
 Libraries = Library | tuple[Library, ...] | None
 

@@ -25,14 +25,14 @@ _GENERATORS = ("shells.py", "signatures.py", "sources.py", "building.py")
 
 # An instance takes about 1 CPU s.
 _STANDARD: Mapping[str, Sequence[tuple[str, Mapping[str, str | bool | int]]]] = {
-    "gemm": [
+    "gemm.matmul": [
         ("tmb_matmul", {"activation": activation})
         for activation in ("none", "relu", "gelu", "gelu_tanh", "silu")
     ],
-    "attention": [("tmb_attention", {})],
-    "normalization": [("tmb_normalize", {})],
-    "softmax": [("tmb_softmax", {"logarithm": False, "blind": False})],
-    "lookup": [("tmb_lookup", {}), ("tmb_checked", {})],
+    "attention.forward": [("tmb_attention", {})],
+    "normalization.layer_norm": [("tmb_normalize", {})],
+    "normalization.softmax": [("tmb_softmax", {"logarithm": False, "blind": False})],
+    "indexing.lookup": [("tmb_lookup", {}), ("tmb_checked", {})],
 }
 # Modules that share their libraries: what all shells need takes 6 CPU s a library, and nearly every
 # model needs some of these.
@@ -66,7 +66,9 @@ def family_of(wanted: Instance) -> Family:
 
 
 def _family(module: str) -> Family:
-    return Family("basic", BASIC) if module in BASIC else Family(module, (module,))
+    if module in BASIC:
+        return Family("basic", BASIC)
+    return Family(module.replace(".", "_"), (module,))
 
 
 def key_of(family: Family) -> str:

@@ -89,7 +89,7 @@ def fused_source(programs: Iterable[Fusible]) -> tuple[str, Sequence[str]]:
     parts = [q for p in programs for q in _programs(p)]
     operations = sorted(set().union(*map(operations_of, parts)))
     needed = {m for o in operations for m in libraries_by_operation()[o].modules if m in NAMES}
-    modules = ["operations", *sorted((needed | {"program"}) - {"operations_reduction"})]
+    modules = ["programs.operations", *sorted((needed | {"programs.program"}) - {"programs.operations_reduction"})]
     lines = [
         "from kernels.operations import Basic, constant, put, rounded, take, vector, wide",
         *(f"from kernels.{m} import {NAMES[m]}" for m in modules if m in NAMES),

@@ -205,7 +205,7 @@ def build_standard() -> list[Manifest]:
 
 
 def _run_text() -> str:
-    return (kernel_sources() / "run.mojo").read_text()
+    return (kernel_sources() / "core/run.mojo").read_text()
 
 
 def _text_need(name: str, text: str, symbols: Mapping[str, str], modules: Sequence[str]) -> _Need:

@@ -16,7 +16,7 @@ from torch_max_backend.engines.steps.programs import Instruction, Program, Row, 
 
 # Columns from which calling a function for each row costs next to nothing.
 LEAST = 256
-# Columns of a piece of a row, and operands at most (as in mojo_kernels/rowwise.mojo).
+# Columns of a piece of a row, and operands at most (as in mojo_kernels/programs/rowwise.mojo).
 _PIECE, _OPERANDS = 16384, 64
 
 
@@ -96,7 +96,7 @@ def _width(dtype: str) -> int:
 def section(
     programs: Sequence[Program], space: Space, words: Sequence[int], tasks: int
 ) -> list[int]:
-    """The words of a row for its function (see mojo_kernels/rowwise.mojo).
+    """The words of a row for its function (see mojo_kernels/programs/rowwise.mojo).
 
     Args:
         programs: As of ``rowwise``.

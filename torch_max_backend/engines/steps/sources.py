@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from torch_max_backend.registry.kernel_sources import family_sources
+from torch_max_backend.registry.kernel_sources import family_sources, write_modules
 
 # What user-defined kernels import instead of MAX's threads, which a step library must not use:
-# where a name of MAX is, and the file of this package's kernels that has one like it.
+# where a name of MAX is, and the module of this package's kernels that has one like it.
 _OURS = {
-    ("max.algorithm", "sync_parallelize"): "team",
-    ("max.runtime.asyncrt", "parallelism_level"): "team",
-    ("extensibility", "foreach"): "each",
+    ("max.algorithm", "sync_parallelize"): "core.team",
+    ("max.runtime.asyncrt", "parallelism_level"): "core.team",
+    ("extensibility", "foreach"): "core.each",
 }
 _SUPPORT = "tmb_support"
 _MODULES = sorted({re.escape(module) for module, _ in _OURS})
@@ -28,7 +28,7 @@ def write_own(modules: Iterable[str], package: Path) -> None:
     texts: dict[str, str] = {}
     for module in modules:
         texts.update(family_sources(module))
-    _write(texts, package)
+    write_modules(texts, package)
 
 
 def write_users(source: Path, package: Path) -> None:
@@ -44,7 +44,7 @@ def write_users(source: Path, package: Path) -> None:
         package.mkdir()
         (package / "__init__.mojo").write_text("\n")
         shutil.copyfile(source, package / source.name)
-    _write(support(), package.with_name(_SUPPORT))
+    write_modules(support(), package.with_name(_SUPPORT))
     for path in package.rglob("*.mojo"):
         path.write_text(_IMPORT.sub(_replaced, path.read_text()))
 
@@ -55,13 +55,6 @@ def support() -> dict[str, str]:
     for module in set(_OURS.values()):
         found.update(family_sources(module))
     return found
-
-
-def _write(texts: dict[str, str], package: Path) -> None:
-    package.mkdir()
-    (package / "__init__.mojo").write_text("\n")
-    for name, text in texts.items():
-        (package / f"{name}.mojo").write_text(text)
 
 
 def _replaced(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Elementwise functions by kernels of ``mojo_kernels/unary.mojo``.
+"""Elementwise functions by kernels of ``mojo_kernels/elementwise/unary.mojo``.
 
 What computes their arguments is fused into them, what follows is not: these are for functions that
 MAX lacks, or has many times slower or less exact. Lowerings that call them are registered with
@@ -13,7 +13,7 @@ from max.graph import DeviceRef, TensorType, TensorValue, ops
 from torch_max_backend.convert.context import expected
 from torch_max_backend.ops.common.promotion import Number, Operand, broadcast, operands
 
-KERNELS = "unary"
+KERNELS = "elementwise.unary"
 
 
 def unary(kind: str, x: TensorValue) -> TensorValue:

@@ -1,0 +1,26 @@
+"""Which of the ways to convolve a convolution takes."""
+
+from .depthwise import convolve_single_channels
+from .finish import Finish
+from .planes import Shape
+from .products import convolve_by_products
+from .winograd import convolved_by_winograd
+from ..gemm.panels import Address
+
+
+@always_inline
+def convolve[
+    dtype: DType, activation: StaticString, //
+](
+    op: Address[dtype],
+    xp: Address[dtype],
+    wp: Address[dtype],
+    shape: Shape,
+    finish: Finish[dtype, activation],
+):
+    """A convolution of any sizes, none of which is 0."""
+    # Few outputs of a channel do not fill a tile.
+    if shape.channels() == 1 and shape.per_group() < 4:
+        convolve_single_channels(op, xp, wp, shape, finish)
+    elif not convolved_by_winograd(op, xp, wp, shape, finish):
+        convolve_by_products(op, xp, wp, shape, finish)

@@ -1,0 +1,306 @@
+"""Convolution as a matrix product: weights times the numbers that each tap meets, a block of channels
+and a tile of windows at a time. No matrix is made of the windows: the numbers of one tap lie side by
+side in planes, one for each phase of the stride, and in the image itself if there is one tap."""
+
+from std.math import ceildiv
+from std.sys import simd_width_of, size_of
+
+from ..gemm.blas import tasks_for
+from .finish import Finish
+from .planes import Layout, Shape, phase_planes
+from .tiles import pack_rows, product_of_taps, space_size
+from ..gemm.panels import DEPTH, WIDE, Address, Matrix, product
+from ..core.team import sync_parallelize
+
+# Bytes of the planes and the sums of a tile of windows: half of a second-level cache.
+comptime TILE = 1048576
+# Outputs whose weights are in panels at a time.
+comptime SLAB = 168
+# Numbers of the windows that all rows of weights are multiplied with in turn.
+comptime STRETCH = 8192
+# Outputs for which copies cost little beside products.
+comptime OFTEN = 64
+# Windows of images that are multiplied with the same panels, about.
+comptime TOGETHER = 512
+# Windows of a tile, if there are as many.
+comptime FEWEST = 64
+
+
+@always_inline
+def _cut(shape: Shape, windows: Int, tasks: Int, most: Int, panel: Int) -> Tuple[Int, Int]:
+    """Into how many tiles of windows, of at most `most`, and parts of the outputs of a group to
+    cut, so that tasks have equal shares."""
+    var tiles = ceildiv(windows, most)
+    var units = shape.batch * shape.groups
+    var cuts = 1
+    # Each part of the outputs copies the image, each tile the weights.
+    if shape.per_group() * shape.depth() > shape.channels() * shape.plane():
+        while units * cuts * tiles % tasks != 0 and shape.per_group() // (cuts + 1) >= 16:
+            cuts += 1
+    while units * cuts * tiles % tasks != 0 and windows // (tiles + 1) >= FEWEST:
+        tiles += 1
+    if units * cuts * tiles < tasks:
+        cuts = max(cuts, min(tasks // (units * tiles), shape.per_group() // 16))
+    return (tiles, cuts)
+
+
+def _convolve_points[
+    dtype: DType, activation: StaticString, //
+](
+    op: Address[dtype],
+    xp: Address[dtype],
+    wp: Address[dtype],
+    shape: Shape,
+    finish: Finish[dtype, activation],
+):
+    """Images of one pixel: a product of matrices as they lie."""
+    var tasks = tasks_for(shape.outputs // 16, shape.cost() * 4)
+    var cuts = min(tasks, max(1, shape.per_group() // 16))
+    var slab = ceildiv(shape.per_group(), cuts)
+
+    def work(
+        unit: Int,
+    ) {var op, var xp, var wp, var shape, var finish, var cuts, var slab}:
+        var group = unit // cuts
+        var begun = unit % cuts * slab
+        var first = group * shape.per_group() + begun
+        var count = min(slab, shape.per_group() - begun)
+        if count <= 0:
+            return
+        var depth = shape.channels()
+        var to = op.unsafe_offset(first)
+        product(
+            shape.batch,
+            count,
+            depth,
+            Matrix(xp.unsafe_offset(group * depth), shape.inputs, 1),
+            Matrix(wp.unsafe_offset(first * depth), 1, depth),
+            to,
+            shape.outputs,
+        )
+        if not finish.idle():
+            for item in range(shape.batch):
+                var position = item * shape.outputs
+                finish.apply_to_channels(
+                    to.unsafe_offset(position), first, position + first, count
+                )
+
+    sync_parallelize(work, shape.groups * cuts)
+
+
+def convolve_by_products[
+    dtype: DType, activation: StaticString, //
+](
+    op: Address[dtype],
+    xp: Address[dtype],
+    wp: Address[dtype],
+    shape: Shape,
+    finish: Finish[dtype, activation],
+):
+    """A convolution of any sizes."""
+    comptime width = simd_width_of[dtype]()
+    comptime panel = WIDE * width
+    var high = shape.high
+    var wide = shape.wide
+    var taps = shape.taps()
+    var channels = shape.channels()
+    var unpadded = taps * high.stride * wide.stride == 1
+    unpadded = unpadded and high.padding == 0 and wide.padding == 0
+    if unpadded and shape.plane() == 1 and shape.pixels() == 1:
+        _convolve_points(op, xp, wp, shape, finish)
+        return
+    # A tap's numbers have to be neighbours: either windows are counted with the
+    # positions between two rows of them, which costs products, or each tap has a
+    # plane of its own, which costs copies.
+    var gap = wide.extent() - wide.output
+    var often = 2 * wide.output <= width and shape.per_group() >= OFTEN
+    var layout = Layout(wide, 2 * gap >= wide.output or often)
+    var extent = layout.extent()
+    var windows = high.output * extent
+    var dense = extent == wide.output
+    # Then the image itself holds them.
+    var plain = unpadded and wide.output == wide.input and high.output <= high.input
+    # Whole channels at a time.
+    var block = max(1, min(DEPTH // taps, channels))
+    block = ceildiv(channels, ceildiv(channels, block))
+    var tasks = tasks_for(shape.batch * shape.outputs * shape.pixels(), shape.cost())
+    var copies = 0 if plain else block * high.stride * layout.planes()
+    var most = TILE // size_of[Scalar[dtype]]() // (copies + min(shape.per_group(), SLAB))
+    var parts = _cut(shape, windows, tasks, max(FEWEST, most // panel * panel), panel)
+    var tile = ceildiv(ceildiv(windows, parts[0]), panel) * panel
+    var tiles_count = ceildiv(windows, tile)
+    var cuts = parts[1]
+    var slab = ceildiv(shape.per_group(), cuts)
+    # Small images share the panels of the weights.
+    var together = 1
+    if tiles_count == 1 and cuts == 1:
+        # As many as leave the tasks equal shares.
+        var share = ceildiv(shape.batch * shape.groups, tasks)
+        together = max(1, min(min(share, shape.batch), TOGETHER // windows))
+        while (
+            together > 1
+            and ceildiv(ceildiv(shape.batch, together) * shape.groups, tasks) * together > share
+        ):
+            together -= 1
+    var batches = ceildiv(shape.batch, together)
+    var units = batches * shape.groups * cuts * tiles_count
+    tasks = min(tasks, units)
+    var chunk = ceildiv(units, tasks)
+
+    # Where the numbers of each channel and tap begin.
+    var most_rows = min(ceildiv(tile, extent) + 1, high.output) + high.step(high.kernel - 1)
+    var size = most_rows * extent + layout.step(wide.kernel - 1) + 2 * panel
+    var planes = size * high.stride * layout.planes()
+    var begins = List[Int](capacity=block * taps)
+    for channel in range(block):
+        for tap_y in range(high.kernel):
+            for tap_x in range(wide.kernel):
+                if plain:
+                    begins.append(channel * shape.plane())
+                    continue
+                var place = high.phase(tap_y) * layout.planes() + layout.plane(tap_x)
+                var at = high.step(tap_y) * extent + layout.step(tap_x)
+                begins.append(channel * planes + place * size + at)
+    var begin = begins.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var left_space = min(slab, SLAB) * block * taps + panel
+    var spare_space = space_size[dtype](min(slab, SLAB), block * taps)
+    var sums_space = 0 if dense else together * slab * tile
+    var planes_space = 0 if plain else together * block * planes
+    var space = left_space + spare_space + sums_space + planes_space
+    var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
+    var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+
+    def work(
+        task: Int,
+    ) {
+        var op,
+        var xp,
+        var wp,
+        var sp,
+        var begin,
+        var space,
+        var left_space,
+        var spare_space,
+        var sums_space,
+        var shape,
+        var dense,
+        var plain,
+        var finish,
+        var units,
+        var chunk,
+        var tile,
+        var tiles_count,
+        var together,
+        var cuts,
+        var slab,
+        var block,
+        var channels,
+        var high,
+        var wide,
+        var layout,
+        var extent,
+        var windows,
+        var size,
+        var planes,
+        var taps,
+    }:
+        var left = sp.unsafe_offset(task * space)
+        var spare = left.unsafe_offset(left_space)
+        var sums = spare.unsafe_offset(spare_space)
+        var images = sums.unsafe_offset(sums_space)
+        var pixels = shape.pixels()
+        var plane = shape.plane()
+        for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+            var item = unit // (shape.groups * cuts * tiles_count) * together
+            var group = unit // (cuts * tiles_count) % shape.groups
+            var cut = unit // tiles_count % cuts
+            var start = unit % tiles_count * tile
+            var count = min(windows - start, tile)
+            var first = group * shape.per_group() + cut * slab
+            var rows = min(slab, shape.per_group() - cut * slab)
+            if rows <= 0:
+                continue
+            var images_here = min(together, shape.batch - item)
+            var source = xp.unsafe_offset((item * shape.inputs + group * channels) * plane)
+            var place = (item * shape.outputs + first) * pixels
+            var result = op.unsafe_offset(place)
+            var to = result.unsafe_offset(start) if dense else sums
+            var row = pixels if dense else tile
+            # From one image to the next.
+            var next_to = shape.outputs * pixels if dense else slab * tile
+            var next_source = shape.inputs * plane
+            var top = start // extent
+            var bottom = (start + count - 1) // extent + high.step(high.kernel - 1)
+            for begun in range(0, channels, block):
+                var some = min(block, channels - begun)
+                var steps = some * taps
+                var from_ = source.unsafe_offset(begun * plane)
+                var base = from_.unsafe_offset(start)
+                var next_base = next_source if plain else block * planes
+                if not plain:
+                    for image in range(images_here):
+                        for channel in range(some):
+                            phase_planes(
+                                images.unsafe_offset(image * next_base + channel * planes),
+                                size,
+                                from_.unsafe_offset(image * next_source + channel * plane),
+                                high,
+                                layout,
+                                top,
+                                bottom - top + 1,
+                            )
+                    base = images.unsafe_offset(start - top * extent)
+                var finished = dense and begun + some == channels and not finish.idle()
+                for i in range(0, rows, SLAB):
+                    var lines = min(SLAB, rows - i)
+                    var weights = wp.unsafe_offset((first + i) * shape.depth() + begun * taps)
+                    # Its numbers of a block stay in the first-level cache for all rows.
+                    var stretch = max(1, STRETCH // (steps * panel)) * panel
+                    pack_rows(left, weights, shape.depth(), lines, steps)
+                    for image in range(images_here):
+                        for at in range(0, count, stretch):
+                            var columns = min(stretch, count - at)
+                            var into = to.unsafe_offset(image * next_to + i * row + at)
+                            product_of_taps(
+                                lines,
+                                columns,
+                                steps,
+                                weights,
+                                shape.depth(),
+                                left,
+                                base.unsafe_offset(image * next_base + at),
+                                begin,
+                                spare,
+                                into,
+                                row,
+                                begun != 0,
+                            )
+                            if finished:
+                                for line in range(lines):
+                                    var sum = into.unsafe_offset(line * row)
+                                    var position = place + image * shape.outputs * pixels
+                                    position += (i + line) * pixels + start + at
+                                    finish.apply(sum, sum, first + i + line, position, columns)
+            if dense:
+                continue
+            for image in range(images_here):
+                for i in range(rows):
+                    for y in range(top, (start + count - 1) // extent + 1):
+                        var x = max(0, start - y * extent)
+                        var end = min(start + count - y * extent, wide.output)
+                        if end > x:
+                            var position = image * shape.outputs * pixels + i * pixels
+                            position += y * wide.output + x
+                            finish.apply(
+                                result.unsafe_offset(position),
+                                to.unsafe_offset(
+                                    image * next_to + i * row + y * extent + x - start
+                                ),
+                                first + i,
+                                place + position,
+                                end - x,
+                            )
+
+    sync_parallelize(work, tasks)
+    _ = scratch^
+    _ = begins^

@@ -1,0 +1,250 @@
+"""Sums over the taps of windows as tiles that stay in registers: some outputs of some vectors of
+neighbouring windows. The weights are copied into panels as in `gemm/panels.mojo`; the images are read
+where they lie, from an offset for each tap."""
+
+from std.math import ceildiv
+from std.sys import simd_width_of
+
+from .planes import copy_line
+from ..gemm.panels import WIDE, Address, _high, transpose
+
+# Columns that are fewer than a vector are made alone if they are no more than these.
+comptime FEW = 4
+comptime Offsets = Pointer[Int, MutAnyOrigin]
+
+
+@always_inline
+def tile_rows(left: Int) -> Int:
+    """Rows of the next tile where so many are left: tiles are about as high as each other."""
+    return ceildiv(left, ceildiv(left, _high()))
+
+
+@no_inline
+def pack_rows[
+    dtype: DType
+](to: Address[dtype], source: Address[dtype], row: Int, rows: Int, depth: Int):
+    """Copies `[rows, depth]`, `row` the distance of rows, into a panel for each tile: of each
+    column the tile's rows side by side. Writes up to a vector past the end."""
+    comptime width = simd_width_of[dtype]()
+    comptime chunks = ceildiv(_high(), width)
+    var first = 0
+    while first < rows:
+        var count = tile_rows(rows - first)
+        var panel = to.unsafe_offset(first * depth)
+        var lines = source.unsafe_offset(first * row)
+        var done = depth // width * width
+        # What a vector writes past its column, the next one overwrites.
+        for p in range(0, done, width):
+            comptime for turn in range(chunks):
+                comptime chunk = (chunks - 1 - turn) * width
+                if chunk < count:
+                    var block = Array[SIMD[dtype, width], width](fill=SIMD[dtype, width](0))
+                    comptime for j in range(width):
+                        if chunk + j < count:
+                            block[j] = lines.unsafe_load[width=width]((chunk + j) * row + p)
+                    transpose(block)
+                    comptime for j in range(width):
+                        panel.unsafe_store[width=width]((p + j) * count + chunk, block[j])
+        for p in range(done, depth):
+            for j in range(count):
+                panel[unsafe_offset = p * count + j] = lines[unsafe_offset = j * row + p]
+        first += count
+
+
+@no_inline
+def _tiles[
+    dtype: DType, //, high: Int, wide: Int, listed: Bool
+](
+    count: Int,
+    a: Address[dtype],
+    b: Address[dtype],
+    offsets: Offsets,
+    depth: Int,
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """`count` neighbouring tiles."""
+    comptime width = simd_width_of[dtype]()
+    for n in range(count):
+        var sums = Array[SIMD[dtype, width], high * wide](fill=SIMD[dtype, width](0))
+        var ap = a
+        var start = b.unsafe_offset(n * wide * width * (1 if listed else depth))
+        for p in range(depth):
+            var bp = start
+            comptime if listed:
+                bp = start.unsafe_offset(offsets[unsafe_offset=p])
+            else:
+                bp = start.unsafe_offset(p * wide * width)
+            var right = Array[SIMD[dtype, width], wide](fill=SIMD[dtype, width](0))
+            comptime for j in range(wide):
+                right[j] = bp.unsafe_load[width=width](j * width)
+            comptime for i in range(high):
+                var left = SIMD[dtype, width](ap[unsafe_offset=i])
+                comptime for j in range(wide):
+                    sums[i * wide + j] = left.fma(right[j], sums[i * wide + j])
+            ap = ap.unsafe_offset(high)
+        var to = c.unsafe_offset(n * wide * width)
+        if added:
+            comptime for i in range(high):
+                comptime for j in range(wide):
+                    sums[i * wide + j] += to.unsafe_load[width=width](i * row + j * width)
+        comptime for i in range(high):
+            comptime for j in range(wide):
+                to.unsafe_store[width=width](i * row + j * width, sums[i * wide + j])
+
+
+@always_inline
+def tiles[
+    dtype: DType, //, wide: Int, listed: Bool
+](
+    count: Int,
+    rows: Int,
+    a: Address[dtype],
+    b: Address[dtype],
+    offsets: Offsets,
+    depth: Int,
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """`c[rows, count]`, `count` in units of `wide` vectors, from the panels of `pack_rows`; `b`
+    lies in panels too or, if `listed`, from an offset on for each step. `added` to what is there."""
+    var i = 0
+    while i < rows:
+        var high = tile_rows(rows - i)
+        var panel = a.unsafe_offset(i * depth)
+        var to = c.unsafe_offset(i * row)
+        comptime for k in range(1, _high() + 1):
+            if high == k:
+                _tiles[k, wide, listed](count, panel, b, offsets, depth, to, row, added)
+        i += high
+
+
+@no_inline
+def _dots[
+    dtype: DType, //, high: Int
+](
+    columns: Int,
+    depth: Int,
+    weights: Address[dtype],
+    distance: Int,
+    right: Address[dtype],
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    comptime width = simd_width_of[dtype]()
+    for column in range(columns):
+        var numbers = right.unsafe_offset(column * depth)
+        var sums = Array[SIMD[dtype, width], high](fill=SIMD[dtype, width](0))
+        var p = 0
+        while p + width <= depth:
+            var v = numbers.unsafe_load[width=width](p)
+            comptime for i in range(high):
+                sums[i] = weights.unsafe_load[width=width](i * distance + p).fma(v, sums[i])
+            p += width
+        comptime for i in range(high):
+            var sum = sums[i].reduce_add()
+            for rest in range(p, depth):
+                sum += weights[unsafe_offset = i * distance + rest] * numbers[unsafe_offset=rest]
+            if added:
+                sum += c[unsafe_offset = i * row + column]
+            c[unsafe_offset = i * row + column] = sum
+
+
+@no_inline
+def few_columns[
+    dtype: DType
+](
+    rows: Int,
+    columns: Int,
+    depth: Int,
+    weights: Address[dtype],
+    distance: Int,
+    right: Address[dtype],
+    offsets: Offsets,
+    space: Address[dtype],
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """`c[rows, columns]` from rows of weights `distance` apart, where a vector of columns would be
+    nearly empty; `space` for `columns * depth` numbers."""
+    comptime some = 4
+    for column in range(columns):
+        for p in range(depth):
+            space[unsafe_offset = column * depth + p] = right[
+                unsafe_offset = offsets[unsafe_offset=p] + column
+            ]
+    var i = 0
+    while i < rows:
+        var lines = weights.unsafe_offset(i * distance)
+        var to = c.unsafe_offset(i * row)
+        if rows - i >= some:
+            _dots[some](columns, depth, lines, distance, space, to, row, added)
+            i += some
+        else:
+            _dots[1](columns, depth, lines, distance, space, to, row, added)
+            i += 1
+
+
+@no_inline
+def product_of_taps[
+    dtype: DType
+](
+    rows: Int,
+    columns: Int,
+    depth: Int,
+    weights: Address[dtype],
+    distance: Int,
+    left: Address[dtype],
+    right: Address[dtype],
+    offsets: Offsets,
+    space: Address[dtype],
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """`c[rows, columns]` from weights, also in the panels `left`, and what lies from `offsets` on;
+    nothing past the last column is read or written. `space` is for `space_size` numbers."""
+    comptime width = simd_width_of[dtype]()
+    comptime panel = WIDE * width
+    var done = columns // panel * panel
+    tiles[WIDE, True](done // panel, rows, left, right, offsets, depth, c, row, added)
+    if columns - done >= width:
+        var to = c.unsafe_offset(done)
+        var from_ = right.unsafe_offset(done)
+        tiles[1, True](1, rows, left, from_, offsets, depth, to, row, added)
+        done += width
+    var rest = columns - done
+    if rest == 0:
+        return
+    var from_ = right.unsafe_offset(done)
+    var to = c.unsafe_offset(done)
+    if rest <= FEW:
+        few_columns(
+            rows, rest, depth, weights, distance, from_, offsets, space, to, row, added
+        )
+        return
+    var sums = space.unsafe_offset(depth * width)
+    for p in range(depth):
+        copy_line(
+            space.unsafe_offset(p * width),
+            from_.unsafe_offset(offsets[unsafe_offset=p]),
+            1,
+            rest,
+        )
+    tiles[1, False](1, rows, left, space, offsets, depth, sums, width, False)
+    for i in range(rows):
+        for j in range(rest):
+            var v = sums[unsafe_offset = i * width + j]
+            if added:
+                v += to[unsafe_offset = i * row + j]
+            to[unsafe_offset = i * row + j] = v
+
+
+@always_inline
+def space_size[dtype: DType](rows: Int, depth: Int) -> Int:
+    """Numbers that `product_of_taps` needs room for."""
+    return (rows + max(depth, FEW * depth // simd_width_of[dtype]() + 1)) * simd_width_of[dtype]()

@@ -1,0 +1,225 @@
+"""Matrix products of few rows. Most of what they read is the right operand, which is used too
+little to be worth copying into panels: it is read where it lies, and asked for ahead of time."""
+
+from std.math import ceildiv
+from std.sys import CompilationTarget, simd_width_of, size_of
+from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
+
+from ..mathematics.float8 import widened
+from .panels import LINE, WIDE, Address, Matrix, left_size, pack_left, tiles
+from ..core.vectors import below, totals
+
+# Rows of a result that count as few.
+comptime FEW = 48
+# Columns at a time where rows of the right operand are contiguous, and elements of a block of them:
+# it and the next one fit a second-level cache.
+comptime BROAD = 2048
+comptime BLOCK = 32768
+# The most steps along the inner dimension in a block: what a strip of columns has of it fits a
+# first-level cache.
+comptime DEEP = 256
+# The same where its columns are contiguous: what a group of them has fits a first-level cache.
+comptime LONG = 1024
+# Columns and rows whose sums stay in registers.
+comptime ACROSS = 8 if CompilationTarget.has_avx512f() or CompilationTarget.has_neon() else 4
+comptime DOWN = 2
+
+
+@always_inline
+def takes_few_rows[a_type: DType, b_type: DType, //](m: Int, a: Matrix[a_type], b: Matrix[b_type]) -> Bool:
+    """Whether `few_rows` multiplies such operands."""
+    return m <= FEW and (b.column == 1 or (b.row == 1 and a.column == 1))
+
+
+@no_inline
+def few_rows[
+    a_type: DType, b_type: DType, sum: DType, //
+](
+    m: Int,
+    n: Int,
+    k: Int,
+    a: Matrix[a_type],
+    b: Matrix[b_type],
+    c: Address[sum],
+    row: Int,
+    added: Bool,
+):
+    """`c[m, n] = a[m, k] b[k, n]`, or added to what is there; `row` the distance of rows of `c`,
+    `k` not 0."""
+    if b.row == 1 and a.column == 1:
+        _by_dots(m, n, k, a, b, c, row, added)
+    else:
+        _by_columns(m, n, k, a, b, c, row, added)
+
+
+def _by_columns[
+    a_type: DType, b_type: DType, sum: DType, //
+](
+    m: Int,
+    n: Int,
+    k: Int,
+    a: Matrix[a_type],
+    b: Matrix[b_type],
+    c: Address[sum],
+    row: Int,
+    added: Bool,
+):
+    """Rows of `b` are contiguous: multiplies blocks of them, a strip of columns at a time."""
+    comptime width = simd_width_of[sum]()
+    comptime panel = WIDE * width
+    comptime Some = SIMD[b_type, width]
+    var deep = min(DEEP, BLOCK // max(1, min(n, BROAD)))
+    var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, deep) + width)
+    var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    # What is left of the columns: reading whole vectors could leave the memory of `b`.
+    var rest = List[Scalar[b_type]](unsafe_uninit_length=deep * panel)
+    var rest_pointer = rest.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    for j0 in range(0, n, BROAD):
+        var columns = min(BROAD, n - j0)
+        for p in range(0, k, deep):
+            var depth = min(deep, k - p)
+            pack_left(lp, a.from_(0, p), m, depth)
+            var following = b.from_(p + deep, j0)
+            var more = p + deep < k
+            if not more and j0 + BROAD < n:
+                following = b.from_(0, j0 + BROAD)
+                more = True
+            for j in range(0, columns, panel):
+                var wide = min(panel, columns - j)
+                var right = b.at(p, j0 + j)
+                var right_row = b.row
+                if wide < panel:
+                    for s in range(depth):
+                        var line = right.unsafe_offset(s * b.row)
+                        var to = rest_pointer.unsafe_offset(s * panel)
+                        comptime for i in range(0, panel, width):
+                            var inside = below[width](wide - i)
+                            to.unsafe_store(
+                                i, masked_load[width](line.unsafe_offset(i), inside, Some(0))
+                            )
+                    right = rest_pointer
+                    right_row = panel
+                tiles(
+                    m,
+                    wide,
+                    depth,
+                    lp,
+                    right,
+                    right_row,
+                    c.unsafe_offset(j0 + j),
+                    row,
+                    added or p != 0,
+                    following.from_(0, j),
+                    wide if more else 0,
+                )
+    _ = left^
+    _ = rest^
+
+
+def _by_dots[
+    a_type: DType, b_type: DType, sum: DType, //
+](
+    m: Int,
+    n: Int,
+    k: Int,
+    a: Matrix[a_type],
+    b: Matrix[b_type],
+    c: Address[sum],
+    row: Int,
+    added: Bool,
+):
+    """Columns of `b`, and rows of `a`, are contiguous: dot products, of a group of columns with
+    all rows before the next group."""
+    comptime width = simd_width_of[sum]()
+    var long = ceildiv(ceildiv(k, ceildiv(k, LONG)), width) * width
+    for p in range(0, k, long):
+        var depth = min(long, k - p)
+        var adds = added or p != 0
+        for j in range(0, n, ACROSS):
+            var columns = min(ACROSS, n - j)
+            var right = b.from_(p, j)
+            var following = b.from_(p, j + ACROSS)
+            if j + ACROSS >= n:
+                following = b.from_(p + long, 0)
+            # The streams of one row are what a processor asks for ahead of time by itself.
+            var more = m > 1 and (j + ACROSS < n or p + long < k)
+            # Each turn asks for its share of the next group.
+            var turns = ceildiv(m, DOWN)
+            for turn in range(turns):
+                var i = turn * DOWN
+                var first = turn * ACROSS // turns
+                var last = (turn + 1) * ACROSS // turns if more else first
+                var to = c.unsafe_offset(i * row + j)
+                var lines = a.from_(i, p)
+                if i + DOWN <= m:
+                    _dots[DOWN](
+                        columns, depth, lines, right, to, row, adds, following, first, last
+                    )
+                else:
+                    _dots[1](columns, depth, lines, right, to, row, adds, following, first, last)
+
+
+@always_inline
+def _dots[
+    a_type: DType, b_type: DType, sum: DType, //, rows: Int
+](
+    columns: Int,
+    depth: Int,
+    a: Matrix[a_type],
+    b: Matrix[b_type],
+    c: Address[sum],
+    row: Int,
+    added: Bool,
+    following: Matrix[b_type],
+    first: Int,
+    last: Int,
+):
+    """The dot products of `rows` rows with a group of columns, while columns `first` to `last` of
+    the `following` group come nearer."""
+    comptime width = simd_width_of[sum]()
+    comptime line = LINE // size_of[Scalar[b_type]]()
+    var sums = Array[SIMD[sum, width], rows * ACROSS](fill=SIMD[sum, width](0))
+    var whole = depth // width * width
+    var right = Array[Address[b_type], ACROSS](fill=b.at(0, 0))
+    comptime for s in range(ACROSS):
+        right[s] = b.at(0, min(s, columns - 1))
+    for q in range(0, whole, width):
+        var left = Array[SIMD[sum, width], rows](fill=SIMD[sum, width](0))
+        comptime for r in range(rows):
+            left[r] = a.at(r, q).unsafe_load[width=width](0).cast[sum]()
+        comptime for s in range(ACROSS):
+            var v = widened[sum](right[s].unsafe_load[width=width](q))
+            comptime for r in range(rows):
+                sums[r * ACROSS + s] = left[r].fma(v, sums[r * ACROSS + s])
+        if q % line == 0:
+            for s in range(first, last):
+                prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
+                    following.at(q, s)
+                )
+    if whole < depth:
+        # The rest of the lines, with zeros behind it.
+        var inside = below[width](depth - whole)
+        var left = Array[SIMD[sum, width], rows](fill=SIMD[sum, width](0))
+        comptime for r in range(rows):
+            var v = masked_load[width](a.at(r, whole), inside, SIMD[a_type, width](0))
+            left[r] = v.cast[sum]()
+        comptime for s in range(ACROSS):
+            var line = right[s].unsafe_offset(whole)
+            var v = widened[sum](masked_load[width](line, inside, SIMD[b_type, width](0)))
+            comptime for r in range(rows):
+                sums[r * ACROSS + s] = left[r].fma(v, sums[r * ACROSS + s])
+    comptime some = min(width, ACROSS)
+    comptime for r in range(rows):
+        comptime for s in range(0, ACROSS, some):
+            var totals = totals[some](sums, r * ACROSS + s)
+            if columns == ACROSS:
+                var to = c.unsafe_offset(r * row + s)
+                if added:
+                    totals += to.unsafe_load[width=some](0)
+                to.unsafe_store[width=some](0, totals)
+            else:
+                for t in range(min(some, columns - s)):
+                    var place = r * row + s + t
+                    if added:
+                        totals[t] += c[unsafe_offset=place]
+                    c[unsafe_offset=place] = totals[t]

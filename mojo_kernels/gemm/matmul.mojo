@@ -1,0 +1,181 @@
+"""Matrix products: each thread computes a part of the result."""
+
+from extensibility import InputTensor, OutputTensor, register
+from max.gpu.host import DeviceContext
+from std.sys import simd_width_of
+
+from .blas import ROWS, Gemm, activated, sum_type
+from .grids import Grid
+from ..programs.operations import to_memory
+from .panels import COLUMNS, Address
+from ..core.team import sync_parallelize
+
+
+@always_inline
+def _finish[
+    dtype: DType, sum: DType, //, activation: StaticString
+](
+    to: Address[dtype],
+    line: Address[sum],
+    bias: Address[dtype],
+    biased: Bool,
+    columns: Int,
+):
+    """`to = activation(line + bias)`, for a part of a row."""
+    comptime width = simd_width_of[sum]()
+    var j = 0
+    while j + width <= columns:
+        var v = line.unsafe_load[width=width](j)
+        if biased:
+            v += bias.unsafe_load[width=width](j).cast[sum]()
+        to.unsafe_store[width=width](j, to_memory[dtype](activated[activation](v)))
+        j += width
+    while j < columns:
+        var v = line.unsafe_load[width=1](j)
+        if biased:
+            v += bias.unsafe_load[width=1](j).cast[sum]()
+        to.unsafe_store[width=1](j, to_memory[dtype](activated[activation](v)))
+        j += 1
+
+
+@register("tmb_matmul")
+struct Matmul:
+    """`activation(op(a) op(b) + bias)` of `[batch, rows, columns]` values; a
+    batch of 1 serves all. An empty bias is none. `b` may be of a narrower type,
+    whose numbers are widened on their way to the sums. With the precision `bf16`
+    those of float32 may be rounded to bfloat16.
+
+    The three may have any distances of rows and of matrices."""
+
+    @staticmethod
+    def execute[
+        dtype: DType,
+        right_type: DType,
+        //,
+        activation: StaticString,
+        target: StaticString,
+        precision: StaticString = "ieee",
+    ](
+        output: OutputTensor[dtype=dtype, rank=3, ...],
+        a: InputTensor[dtype=dtype, rank=3, ...],
+        b: InputTensor[dtype=right_type, rank=3, ...],
+        bias: InputTensor[dtype=dtype, rank=1, ...],
+        routine: Int64,
+        set_threads: Int64,
+        transposed_a: Int64,
+        transposed_b: Int64,
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs have MAX's own product"
+        var gemm = Gemm(Int(routine), Int(set_threads))
+        var batch = output.dim_size[0]()
+        var m = output.dim_size[1]()
+        var n = output.dim_size[2]()
+        if batch * m * n == 0:
+            return
+        var ta = transposed_a != 0
+        var tb = transposed_b != 0
+        var k = a.dim_size[1]() if ta else a.dim_size[2]()
+        var row_a = a.stride_length[1]()
+        var row_b = b.stride_length[1]()
+        var row_c = output.stride_length[1]()
+        var step_a = 0 if a.dim_size[0]() == 1 else a.stride_length[0]()
+        var step_b = 0 if b.dim_size[0]() == 1 else b.stride_length[0]()
+        var step_c = output.stride_length[0]()
+        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var addend = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var biased = bias.dim_size[0]() != 0
+
+        var grid = Grid(batch, m, n, k)
+        comptime sum = sum_type[dtype]()
+        var scratch = List[Scalar[sum]](
+            unsafe_uninit_length=1 if sum == dtype else grid.tasks * ROWS * COLUMNS
+        )
+        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+
+        def work(
+            task: Int,
+        ) {
+            var gemm,
+            var grid,
+            var k,
+            var ta,
+            var tb,
+            var row_a,
+            var row_b,
+            var row_c,
+            var step_a,
+            var step_b,
+            var step_c,
+            var ap,
+            var bp,
+            var cp,
+            var addend,
+            var biased,
+            var sp,
+        }:
+            var wider = sp.unsafe_offset(task * ROWS * COLUMNS)
+            var previous = gemm.begin()
+            for unit in range(
+                task * grid.chunk, min(grid.units, (task + 1) * grid.chunk)
+            ):
+                var part = grid.part(unit)
+                if part.is_empty():
+                    continue
+                var item = part.item
+                var row = part.row
+                var column = part.column
+                var rows = part.rows
+                var columns = part.columns
+                var left = ap.unsafe_offset(item * step_a + (row if ta else row * row_a))
+                var right = bp.unsafe_offset(
+                    item * step_b + (column * row_b if tb else column)
+                )
+                comptime if sum == dtype:
+                    var c = cp.unsafe_offset(item * step_c + row * row_c + column)
+                    gemm.multiply[precision == "bf16"](
+                        rows, columns, k, left, row_a, ta, right, row_b, tb, c, row_c
+                    )
+                    comptime if activation == "none":
+                        if not biased:
+                            continue
+                    for i in range(rows):
+                        var line = c.unsafe_offset(i * row_c)
+                        _finish[activation](
+                            line, line, addend.unsafe_offset(column), biased, columns
+                        )
+                    continue
+                # Added up in a wider type, and rounded once.
+                for i in range(0, rows, ROWS):
+                    for j in range(0, columns, COLUMNS):
+                        var high_part = min(ROWS, rows - i)
+                        var wide_part = min(COLUMNS, columns - j)
+                        gemm.multiply(
+                            high_part,
+                            wide_part,
+                            k,
+                            left.unsafe_offset(i if ta else i * row_a),
+                            row_a,
+                            ta,
+                            right.unsafe_offset(j * row_b if tb else j),
+                            row_b,
+                            tb,
+                            wider,
+                            wide_part,
+                        )
+                        for h in range(high_part):
+                            _finish[activation](
+                                cp.unsafe_offset(
+                                    item * step_c + (row + i + h) * row_c + column + j
+                                ),
+                                wider.unsafe_offset(h * wide_part),
+                                addend.unsafe_offset(column + j),
+                                biased,
+                                wide_part,
+                            )
+            gemm.end(previous)
+
+        sync_parallelize(work, grid.tasks)
+        _ = scratch^

@@ -1,0 +1,443 @@
+"""Matrix products on the calling thread, in panels that stay in its caches.
+
+After Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication": both operands are copied into panels which the innermost loop
+reads from end to end, and a tile of the result stays in registers."""
+
+from std.bit import log2_floor
+from std.math import ceildiv, iota
+from std.memory import Pointer
+from std.sys import CompilationTarget, simd_width_of, size_of
+from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
+
+from ..mathematics.float8 import widened
+
+comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
+
+# Steps along the inner dimension at a time: two panels fit the first cache.
+comptime DEPTH = 384
+# Columns of the right operand at a time: its panels fit the second cache.
+comptime COLUMNS = 1024
+# Vectors a tile of the result is wide.
+comptime WIDE = 2
+# Tiles of rows of the left operand at a time.
+comptime TILES = 16
+# Rows of the left operand whose panels `left_size` has room for.
+comptime TALL = TILES * _high()
+# Rows of lower tiles, for what is left of the rows.
+comptime MIDDLE = 8 if _high() > 8 else 4
+comptime LOW = MIDDLE // 2
+# Bytes of a cache line.
+comptime LINE = 64
+
+
+@always_inline
+def _high() -> Int:
+    """Rows of a tile: as many as leave registers for the operands."""
+    comptime if CompilationTarget.has_avx512f():
+        return 14
+    elif CompilationTarget.has_neon():
+        return 12
+    else:
+        return 6
+
+
+struct Matrix[dtype: DType](TrivialRegisterPassable):
+    """Numbers in memory, `row` and `column` the distances of neighbours."""
+
+    var start: Pointer[Scalar[Self.dtype], UntrackedOrigin[mut=True]]
+    var row: Int
+    var column: Int
+
+    @always_inline
+    def __init__(out self, start: Address[Self.dtype], row: Int, column: Int):
+        """The matrix that begins at `start`."""
+        self.start = start.unsafe_origin_cast[UntrackedOrigin[mut=True]]()
+        self.row = row
+        self.column = column
+
+    @always_inline
+    def at(self, row: Int, column: Int) -> Address[Self.dtype]:
+        """The address of a number."""
+        return self.start.unsafe_offset(
+            row * self.row + column * self.column
+        ).unsafe_origin_cast[MutAnyOrigin]()
+
+    @always_inline
+    def from_(self, row: Int, column: Int) -> Self:
+        """The part that begins there."""
+        return Self(self.at(row, column), self.row, self.column)
+
+    @always_inline
+    def turned(self) -> Self:
+        """The transposed matrix."""
+        return Self(self.at(0, 0), self.column, self.row)
+
+
+@always_inline
+def transpose[
+    dtype: DType, width: Int, //
+](mut rows: Array[SIMD[dtype, width], width]):
+    """Transposes `width` vectors: each round interleaves the two halves."""
+
+    comptime for _ in range(log2_floor(width)):
+        var next = Array[SIMD[dtype, width], width](fill=SIMD[dtype, width](0))
+        comptime for i in range(width // 2):
+            var both = rows[i].interleave(rows[i + width // 2])
+            next[2 * i] = both.slice[width, offset=0]()
+            next[2 * i + 1] = both.slice[width, offset=width]()
+        rows = next^
+
+
+@always_inline
+def pack[
+    dtype: DType, sum: DType, //, panel: Int
+](to: Address[sum], source: Matrix[dtype], lines: Int, depth: Int):
+    """Copies `[lines, depth]` into panels of `panel` lines, in each the lines
+    side by side; zeros fill up the last. Writes up to a vector past the end."""
+    comptime width = simd_width_of[sum]()
+    for first in range(0, lines, panel):
+        var block = to.unsafe_offset(first * depth)
+        var count = min(panel, lines - first)
+        if source.row == 1 and count == panel:
+            for p in range(depth):
+                var line = source.at(first, p)
+                comptime for j in range(0, panel // width * width, width):
+                    block.unsafe_store[width=width](
+                        p * panel + j, widened[sum](line.unsafe_load[width=width](j))
+                    )
+                comptime for j in range(panel // width * width, panel):
+                    block[unsafe_offset = p * panel + j] = widened[sum](line[unsafe_offset=j])
+            continue
+        var done = 0
+        comptime if width <= 16:
+            if source.column == 1:
+                done = depth // width * width
+        # What the last vector of a line writes past it, the next line overwrites.
+        for p in range(0, done, width):
+            comptime for turn in range(ceildiv(panel, width)):
+                comptime chunk = (ceildiv(panel, width) - 1 - turn) * width
+                var rows = Array[SIMD[sum, width], width](fill=SIMD[sum, width](0))
+                comptime for j in range(min(width, panel - chunk)):
+                    if chunk + j < count:
+                        rows[j] = widened[sum](
+                            source.at(first + chunk + j, p).unsafe_load[width=width](0)
+                        )
+                transpose(rows)
+                comptime for j in range(width):
+                    block.unsafe_store[width=width]((p + j) * panel + chunk, rows[j])
+        for p in range(done, depth):
+            for j in range(count):
+                block[unsafe_offset = p * panel + j] = widened[sum](source.at(first + j, p)[])
+            for j in range(count, panel):
+                block[unsafe_offset = p * panel + j] = 0
+
+
+struct Ahead[dtype: DType](TrivialRegisterPassable):
+    """Memory to bring into the second cache while a tile is computed: a share
+    of what is copied next."""
+
+    var matrix: Matrix[Self.dtype]
+    var across: Bool
+    var size: Int
+    var line: Int
+    var at: Int
+    var left: Int
+
+    @always_inline
+    def __init__(
+        out self,
+        matrix: Matrix[Self.dtype],
+        depth: Int,
+        columns: Int,
+        first: Int,
+        last: Int,
+        shares: Int,
+    ):
+        """Shares `first` to `last` of `shares` of `matrix[depth, columns]`."""
+        self.matrix = matrix
+        self.across = matrix.column == 1
+        var lines = depth if self.across else columns
+        self.size = columns if self.across else depth
+        self.line = first * lines // shares
+        self.at = 0
+        var end = min(last, shares) * lines // shares
+        self.left = (end - self.line) * ceildiv(self.size, LINE // size_of[Scalar[Self.dtype]]())
+
+    @always_inline
+    def bring(mut self, some: Int):
+        """Asks for the next cache lines."""
+        for _ in range(min(some, self.left)):
+            var row = self.line if self.across else self.at
+            var column = self.at if self.across else self.line
+            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
+                self.matrix.at(row, column)
+            )
+            self.at += LINE // size_of[Scalar[Self.dtype]]()
+            if self.at >= self.size:
+                self.at = 0
+                self.line += 1
+        self.left = max(0, self.left - some)
+
+
+# In a function of its own the sums stay in registers whatever is around the call.
+@no_inline
+def _tile[
+    dtype: DType, right_type: DType, next: DType, //, high: Int
+](
+    a: Address[dtype],
+    b: Address[right_type],
+    right_row: Int,
+    depth: Int,
+    c: Address[dtype],
+    row: Int,
+    rows: Int,
+    columns: Int,
+    added: Bool,
+    var ahead: Ahead[next],
+):
+    """One tile of the result from a panel of the left operand and rows of the right one, which
+    lie `right_row` apart; `added` to what is there."""
+    comptime width = simd_width_of[dtype]()
+    comptime stretch = 4
+    var sums = Array[SIMD[dtype, width], high * WIDE](fill=SIMD[dtype, width](0))
+    var ap = a
+    var bp = b
+    var some = ceildiv(ahead.left * stretch, depth)
+    for begun in range(0, depth, stretch):
+        for _ in range(min(stretch, depth - begun)):
+            var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
+            comptime for j in range(WIDE):
+                right[j] = widened[dtype](bp.unsafe_load[width=width](j * width))
+            comptime for i in range(high):
+                var left = SIMD[dtype, width](ap[unsafe_offset=i])
+                comptime for j in range(WIDE):
+                    sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
+            ap = ap.unsafe_offset(high)
+            bp = bp.unsafe_offset(right_row)
+        ahead.bring(some)
+    if rows == high and columns == WIDE * width:
+        comptime for i in range(high):
+            comptime for j in range(WIDE):
+                var v = sums[i * WIDE + j]
+                if added:
+                    v += c.unsafe_load[width=width](i * row + j * width)
+                c.unsafe_store[width=width](i * row + j * width, v)
+        return
+    comptime for i in range(high):
+        if i < rows:
+            comptime for j in range(WIDE):
+                var inside = iota[DType.int32, width]().lt(Int32(columns - j * width))
+                var to = c.unsafe_offset(i * row + j * width)
+                var v = sums[i * WIDE + j]
+                if added:
+                    v += masked_load[width](to, inside, SIMD[dtype, width](0))
+                masked_store[width](v, to, inside)
+
+
+@always_inline
+def left_size(m: Int, depth: Int) -> Int:
+    """Elements of the left operand's panels."""
+    comptime high = _high()
+    return min(TILES * high, ceildiv(m, high) * high) * depth
+
+
+@always_inline
+def right_size[sum: DType](n: Int, depth: Int) -> Int:
+    """Elements of the right operand's panels."""
+    comptime panel = WIDE * simd_width_of[sum]()
+    return min(COLUMNS, ceildiv(n, panel) * panel) * depth
+
+
+@always_inline
+def _height(rows: Int) -> Int:
+    """Rows of the next tile where so many are left: of three heights, so that
+    few rows of a tile are idle."""
+    comptime high = _high()
+    # Two lower tiles rather than a high one and next to nothing.
+    if rows > high and rows <= 2 * MIDDLE:
+        return MIDDLE
+    if rows > high - high // 7:
+        return high
+    return MIDDLE if rows > LOW else LOW
+
+
+@always_inline
+def pack_left[
+    dtype: DType, sum: DType, //
+](
+    to: Address[sum],
+    source: Matrix[dtype],
+    rows: Int,
+    depth: Int,
+    parts: Int = 1,
+    apart: Int = 0,
+):
+    """Copies rows into a panel for each tile: `depth` numbers of each of some `parts`, which lie
+    `apart`."""
+    comptime high = _high()
+    var i = 0
+    while i < rows:
+        var height = _height(rows - i)
+        var count = min(height, rows - i)
+        for part in range(parts):
+            var panel = to.unsafe_offset(i * depth * parts + part * depth * height)
+            var from_ = Matrix[dtype](
+                source.at(i, 0).unsafe_offset(part * apart), source.row, source.column
+            )
+            if height == high:
+                pack[high](panel, from_, count, depth)
+            elif height == MIDDLE:
+                pack[MIDDLE](panel, from_, count, depth)
+            else:
+                pack[LOW](panel, from_, count, depth)
+        i += height
+
+
+@always_inline
+def tiles[
+    dtype: DType, right_type: DType, next: DType, //
+](
+    rows: Int,
+    columns: Int,
+    depth: Int,
+    left: Address[dtype],
+    right: Address[right_type],
+    right_row: Int,
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+    following: Matrix[next],
+    next_columns: Int,
+):
+    """The tiles of one panel of the right operand, whose rows lie `right_row` apart, while the
+    `following` one comes nearer."""
+    comptime high = _high()
+    var i = 0
+    while i < rows:
+        var height = _height(rows - i)
+        var ahead = Ahead(following, depth, next_columns, i, i + height, rows)
+        var count = min(height, rows - i)
+        var panel = left.unsafe_offset(i * depth)
+        var to = c.unsafe_offset(i * row)
+        if height == high:
+            _tile[high](panel, right, right_row, depth, to, row, count, columns, added, ahead)
+        elif height == MIDDLE:
+            _tile[MIDDLE](panel, right, right_row, depth, to, row, count, columns, added, ahead)
+        else:
+            _tile[LOW](panel, right, right_row, depth, to, row, count, columns, added, ahead)
+        i += height
+
+
+@no_inline
+def packed_product[
+    a_type: DType, sum: DType, //
+](
+    m: Int,
+    columns: Int,
+    depth: Int,
+    a: Matrix[a_type],
+    left: Address[sum],
+    right: Address[sum],
+    c: Address[sum],
+    row: Int,
+    added: Bool,
+):
+    """`c[m, columns] = a[m, depth] b`, or added to what is there, of a `b` in
+    panels `right`; `left` is space for panels of `a`."""
+    comptime panel = WIDE * simd_width_of[sum]()
+    for i in range(0, m, TALL):
+        var rows = min(TALL, m - i)
+        pack_left(left, a.from_(i, 0), rows, depth)
+        for j in range(0, columns, panel):
+            tiles(
+                rows,
+                min(panel, columns - j),
+                depth,
+                left,
+                right.unsafe_offset(j * depth),
+                panel,
+                c.unsafe_offset(i * row + j),
+                row,
+                added,
+                a,
+                0,
+            )
+
+
+@always_inline
+def reads_once(m: Int) -> Bool:
+    """Whether `product` uses up each panel of the right operand while it is in the first cache,
+    and asks for the next one meanwhile: for not too many rows."""
+    return m <= TALL
+
+
+@no_inline
+def product[
+    a_type: DType, b_type: DType, sum: DType, //
+](
+    m: Int,
+    n: Int,
+    k: Int,
+    a: Matrix[a_type],
+    b: Matrix[b_type],
+    c: Address[sum],
+    row: Int,
+    added: Bool = False,
+):
+    """`c[m, n] = a[m, k] b[k, n]`, or added to what is there; `row` the distance
+    of rows of `c`."""
+    comptime width = simd_width_of[sum]()
+    comptime panel = WIDE * width
+    if k == 0:
+        if not added:
+            for i in range(m):
+                for j in range(n):
+                    c[unsafe_offset = i * row + j] = 0
+        return
+    var once = reads_once(m)
+    var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, min(DEPTH, k)) + width)
+    var right = List[Scalar[sum]](
+        unsafe_uninit_length=right_size[sum](panel if once else n, min(DEPTH, k)) + width
+    )
+    var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var rp = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    if once:
+        for p in range(0, k, DEPTH):
+            var depth = min(DEPTH, k - p)
+            pack_left(lp, a.from_(0, p), m, depth)
+            for j in range(0, n, panel):
+                var columns = min(panel, n - j)
+                pack[panel](rp, b.from_(p, j).turned(), columns, depth)
+                tiles(
+                    m,
+                    columns,
+                    depth,
+                    lp,
+                    rp,
+                    panel,
+                    c.unsafe_offset(j),
+                    row,
+                    added or p != 0,
+                    b.from_(p, j + panel),
+                    min(panel, max(0, n - j - panel)),
+                )
+    else:
+        for j in range(0, n, COLUMNS):
+            var columns = min(COLUMNS, n - j)
+            for p in range(0, k, DEPTH):
+                var depth = min(DEPTH, k - p)
+                pack[panel](rp, b.from_(p, j).turned(), columns, depth)
+                packed_product(
+                    m,
+                    columns,
+                    depth,
+                    a.from_(0, p),
+                    lp,
+                    rp,
+                    c.unsafe_offset(j),
+                    row,
+                    added or p != 0,
+                )
+    _ = left^
+    _ = right^

@@ -1,0 +1,182 @@
+"""Images `[batch, channels, depth, height, width]` read at positions of a grid
+`[batch, depth, height, width, 2 or 3]` (x, y and z from -1 to 1)."""
+
+from extensibility import InputTensor, OutputTensor, register
+from layout import Coord
+from max.gpu.host import DeviceContext
+from std.math import ceildiv
+from std.sys import simd_width_of
+
+from ..core.each import foreach
+from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
+from ..core.memory import Address, Untracked
+from ..core.team import parallelism_level, sync_parallelize
+
+comptime GRAIN = 16384
+# Positions at a time: their taps stay in the cache.
+comptime BLOCK = 128
+
+
+def _sample_all[
+    dtype: DType, //, mode: StaticString, spatial: Int
+](
+    source: Address[dtype],
+    grid: Address[dtype],
+    result: Address[dtype],
+    shape: Geometry,
+):
+    """Threads take blocks of positions."""
+    comptime taps = taps_of[mode, spatial]()
+    var blocks = ceildiv(shape.positions, BLOCK)
+    var units = shape.batch * blocks
+    var cost = shape.batch * shape.positions * (shape.channels + 4) * taps
+    var tasks = min(parallelism_level(None), cost // GRAIN)
+    tasks = max(1, min(tasks, units))
+    var chunk = ceildiv(units, tasks)
+    var numbers = List[Int32](unsafe_uninit_length=tasks * taps * BLOCK)
+    var weights = List[Scalar[dtype]](
+        unsafe_uninit_length=tasks * taps * BLOCK
+    )
+    var np = numbers.unsafe_ptr().unsafe_origin_cast[Untracked]()
+    var wp = weights.unsafe_ptr().unsafe_origin_cast[Untracked]()
+
+    def work(
+        task: Int,
+    ) {
+        var source,
+        var grid,
+        var result,
+        var shape,
+        var blocks,
+        var units,
+        var chunk,
+        var np,
+        var wp,
+    }:
+        comptime width = simd_width_of[dtype]()
+        var pixels = np.unsafe_offset(task * taps * BLOCK)
+        var factors = wp.unsafe_offset(task * taps * BLOCK)
+        for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+            var item = unit // blocks
+            var begin = unit % blocks * BLOCK
+            var count = min(BLOCK, shape.positions - begin)
+            for p in range(count):
+                var at = item * shape.positions + begin + p
+                var s = shape.sample[dtype, mode, spatial](grid, at)
+                comptime for t in range(taps):
+                    pixels[unsafe_offset = t * BLOCK + p] = s.pixels[t]
+                    factors[unsafe_offset = t * BLOCK + p] = s.weights[t]
+            for channel in range(shape.channels):
+                var plane = item * shape.channels + channel
+                var from_ = source.unsafe_offset(plane * shape.pixels)
+                var to = result.unsafe_offset(plane * shape.positions + begin)
+                var p = 0
+                while p + width <= count:
+                    var sum = SIMD[dtype, width](0)
+                    comptime for t in range(taps):
+                        var value = pixels_or_zeros(
+                            from_,
+                            pixels.unsafe_load[width=width](t * BLOCK + p),
+                        )
+                        comptime if taps == 1:
+                            sum = value
+                        else:
+                            sum = value.fma(
+                                factors.unsafe_load[width=width](
+                                    t * BLOCK + p
+                                ),
+                                sum,
+                            )
+                    to.unsafe_store[width=width](p, sum)
+                    p += width
+                while p < count:
+                    var sum = Scalar[dtype](0)
+                    comptime for t in range(taps):
+                        var pixel = pixels[unsafe_offset = t * BLOCK + p]
+                        var value = Scalar[dtype](0)
+                        if pixel >= 0:
+                            value = from_[unsafe_offset=Int(pixel)]
+                        comptime if taps == 1:
+                            sum = value
+                        else:
+                            sum = value.fma(
+                                factors[unsafe_offset = t * BLOCK + p], sum
+                            )
+                    to[unsafe_offset=p] = sum
+                    p += 1
+
+    sync_parallelize(work, tasks)
+    _ = numbers^
+    _ = weights^
+
+
+@register("tmb_grid_sample")
+struct GridSample:
+    """The image at the positions. `mode` is linear, nearest or cubic; `padding`
+    0 for zeros, 1 for the border, 2 for reflection."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, mode: StaticString, spatial: Int, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=5, ...],
+        x: InputTensor[dtype=dtype, rank=5, ...],
+        grid: InputTensor[dtype=dtype, rank=5, ...],
+        padding: Int64,
+        align: Int64,
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert dtype.is_floating_point(), "float only"
+        if output.size() == 0:
+            return
+        var shape = geometry(
+            x.dim_size[0](),
+            x.dim_size[1](),
+            Tuple(x.dim_size[2](), x.dim_size[3](), x.dim_size[4]()),
+            grid.dim_size[1]() * grid.dim_size[2]() * grid.dim_size[3](),
+            Int(padding),
+            align != 0,
+        )
+        var source = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var places = grid.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        comptime if target == "cpu":
+            _sample_all[mode, spatial](
+                source,
+                places,
+                output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                shape,
+            )
+        else:
+            var rows = output.dim_size[3]()
+            var columns = output.dim_size[4]()
+
+            @always_inline
+            def body[
+                width: Int
+            ](idx: Coord[...]) {
+                var source, var places, var shape, var rows, var columns
+            } -> SIMD[dtype, width]:
+                comptime taps = taps_of[mode, spatial]()
+                var result = SIMD[dtype, width](0)
+                var item = Int(idx[0].value())
+                var plane = item * shape.channels + Int(idx[1].value())
+                var from_ = source.unsafe_offset(plane * shape.pixels)
+                var row = Int(idx[2].value()) * rows + Int(idx[3].value())
+                for lane in range(width):
+                    var at = row * columns + Int(idx[4].value()) + lane
+                    var s = shape.sample[dtype, mode, spatial](
+                        places, item * shape.positions + at
+                    )
+                    var sum = Scalar[dtype](0)
+                    comptime for t in range(taps):
+                        var value = Scalar[dtype](0)
+                        if s.pixels[t] >= 0:
+                            value = from_[unsafe_offset=Int(s.pixels[t])]
+                        comptime if taps == 1:
+                            sum = value
+                        else:
+                            sum += value * s.weights[t]
+                    result[lane] = sum
+                return result
+
+            foreach[target=target](body, output, ctx)

@@ -1,0 +1,278 @@
+"""The gradient of sampling images at positions of a grid, by the image and by the grid.
+
+On CPU the taps of a block of positions are computed once and used for many channels."""
+
+from extensibility import InputTensor, OutputTensor, register
+from max.gpu.host import DeviceContext
+from std.math import ceildiv
+from std.memory import unsafe_memset_zero
+from std.sys import simd_width_of
+from std.sys.intrinsics import masked_load
+
+from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
+from ..core.lines import each_line
+from ..core.memory import Address, Untracked
+from ..core.team import parallelism_level, sync_parallelize
+from ..core.vectors import below
+
+# Positions at a time: their taps stay in the cache.
+comptime BLOCK = 128
+comptime GRAIN = 16384
+
+
+def _tasks(units: Int, cost: Int) -> Int:
+    """Into how many tasks units of a cost are divided."""
+    return max(1, min(units, min(4 * parallelism_level(None), units * cost // GRAIN)))
+
+
+def _by_image[
+    dtype: DType, //, mode: StaticString, spatial: Int
+](given: Address[dtype], grid: Address[dtype], to: Address[dtype], shape: Geometry):
+    """Threads take the planes of some channels."""
+    comptime taps = taps_of[mode, spatial]()
+    # Channels at a time: as many as leave a plane for each thread.
+    var threads = parallelism_level(None)
+    var together = max(1, min(64, shape.batch * shape.channels // (4 * threads)))
+    var parts = ceildiv(shape.channels, together)
+    var units = shape.batch * parts
+    var tasks = _tasks(units, (shape.positions * taps + shape.pixels) * together)
+
+    def work(
+        task: Int
+    ) {var given, var grid, var to, var shape, var together, var parts, var units, var tasks}:
+        var pixels = List[Int32](unsafe_uninit_length=taps * BLOCK)
+        var weights = List[Scalar[dtype]](unsafe_uninit_length=taps * BLOCK)
+        for unit in range(task * units // tasks, (task + 1) * units // tasks):
+            var item = unit // parts
+            var first = unit % parts * together
+            var channels = min(together, shape.channels - first)
+            var plane = item * shape.channels + first
+            unsafe_memset_zero(
+                to.unsafe_offset(plane * shape.pixels), count=channels * shape.pixels
+            )
+            for start in range(0, shape.positions, BLOCK):
+                var count = min(BLOCK, shape.positions - start)
+                for p in range(count):
+                    var s = shape.sample[dtype, mode, spatial](
+                        grid, item * shape.positions + start + p
+                    )
+                    comptime for t in range(taps):
+                        pixels[p * taps + t] = s.pixels[t]
+                        weights[p * taps + t] = s.weights[t]
+                for channel in range(channels):
+                    var image = to.unsafe_offset((plane + channel) * shape.pixels)
+                    var values = given.unsafe_offset((plane + channel) * shape.positions + start)
+                    for p in range(count):
+                        var value = values[unsafe_offset=p]
+                        comptime for t in range(taps):
+                            var pixel = Int(pixels[p * taps + t])
+                            if pixel >= 0:
+                                image[unsafe_offset=pixel] += value * weights[p * taps + t]
+        _ = pixels^
+        _ = weights^
+
+    sync_parallelize(work, tasks)
+
+
+def _by_grid[
+    dtype: DType, //, mode: StaticString, spatial: Int
+](
+    given: Address[dtype],
+    source: Address[dtype],
+    grid: Address[dtype],
+    to: Address[dtype],
+    shape: Geometry,
+):
+    """Threads take blocks of positions."""
+    comptime taps = taps_of[mode, spatial]()
+    var blocks = ceildiv(shape.positions, BLOCK)
+    var units = shape.batch * blocks
+    var tasks = _tasks(units, (shape.channels + 4) * taps * BLOCK)
+
+    def work(
+        task: Int
+    ) {var given, var source, var grid, var to, var shape, var blocks, var units, var tasks}:
+        # By tap and position, the derivatives by x, y and z one after the other.
+        var pixels = List[Int32](unsafe_uninit_length=taps * BLOCK)
+        var slopes = List[Scalar[dtype]](unsafe_uninit_length=spatial * taps * BLOCK)
+        var scales = List[Scalar[dtype]](unsafe_uninit_length=spatial * BLOCK)
+        var sums = List[Scalar[dtype]](unsafe_uninit_length=spatial * BLOCK)
+        for unit in range(task * units // tasks, (task + 1) * units // tasks):
+            var item = unit // blocks
+            var start = unit % blocks * BLOCK
+            var count = min(BLOCK, shape.positions - start)
+            for p in range(BLOCK):
+                # Behind the last position no tap counts.
+                var s = shape.sample[dtype, mode, spatial](
+                    grid, item * shape.positions + start + min(p, count - 1)
+                )
+                comptime for t in range(taps):
+                    pixels[t * BLOCK + p] = s.pixels[t] if p < count else -1
+                    slopes[t * BLOCK + p] = s.by_x[t]
+                    slopes[(taps + t) * BLOCK + p] = s.by_y[t]
+                    comptime if spatial == 3:
+                        slopes[(2 * taps + t) * BLOCK + p] = s.by_z[t]
+                comptime for i in range(spatial):
+                    scales[i * BLOCK + p] = s.scales[i]
+                    sums[i * BLOCK + p] = 0
+            for channel in range(shape.channels):
+                var plane = item * shape.channels + channel
+                _add_slopes[taps, spatial](
+                    sums.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                    given.unsafe_offset(plane * shape.positions + start),
+                    source.unsafe_offset(plane * shape.pixels),
+                    pixels.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                    slopes.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                    count,
+                )
+            for p in range(count):
+                comptime for i in range(spatial):
+                    to[unsafe_offset = (item * shape.positions + start + p) * spatial + i] = (
+                        sums[i * BLOCK + p] * scales[i * BLOCK + p]
+                    )
+        _ = pixels^
+        _ = slopes^
+        _ = scales^
+        _ = sums^
+
+    sync_parallelize(work, tasks)
+
+
+@always_inline
+def _add_slopes[
+    dtype: DType, //, taps: Int, spatial: Int
+](
+    sums: Address[dtype],
+    given: Address[dtype],
+    plane: Address[dtype],
+    pixels: Address[DType.int32],
+    slopes: Address[dtype],
+    count: Int,
+):
+    """What one channel adds to the gradient of a block of positions."""
+    comptime width = simd_width_of[dtype]()
+    comptime Some = SIMD[dtype, width]
+    for at in range(0, count, width):
+        var value = masked_load[width](given.unsafe_offset(at), below[width](count - at), Some(0))
+        var total = Array[Some, spatial](fill=0)
+        comptime for i in range(spatial):
+            total[i] = sums.unsafe_load[width=width](i * BLOCK + at)
+        comptime for t in range(taps):
+            var places = pixels.unsafe_load[width=width](t * BLOCK + at)
+            var product = pixels_or_zeros(plane, places) * value
+            # Not 0 times an infinite gradient.
+            product = places.lt(0).select(Some(0), product)
+            comptime for i in range(spatial):
+                var slope = slopes.unsafe_load[width=width]((i * taps + t) * BLOCK + at)
+                total[i] = product.fma(slope, total[i])
+        comptime for i in range(spatial):
+            sums.unsafe_store(i * BLOCK + at, total[i])
+
+
+@register("tmb_grid_sample_backward")
+struct GridSampleBackward:
+    """The gradients by the image and by the grid. Planes of the image and positions of the grid
+    are summed by one thread each, in a fixed order."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, mode: StaticString, spatial: Int, target: StaticString
+    ](
+        by_image: OutputTensor[dtype=dtype, rank=5, ...],
+        by_grid: OutputTensor[dtype=dtype, rank=5, ...],
+        gradient: InputTensor[dtype=dtype, rank=5, ...],
+        x: InputTensor[dtype=dtype, rank=5, ...],
+        grid: InputTensor[dtype=dtype, rank=5, ...],
+        padding: Int64,
+        align: Int64,
+        image_wanted: Int64,
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert dtype.is_floating_point(), "float only"
+        comptime taps = taps_of[mode, spatial]()
+        if by_image.size() == 0 and by_grid.size() == 0:
+            return
+        var shape = geometry(
+            x.dim_size[0](),
+            x.dim_size[1](),
+            Tuple(x.dim_size[2](), x.dim_size[3](), x.dim_size[4]()),
+            grid.dim_size[1]() * grid.dim_size[2]() * grid.dim_size[3](),
+            Int(padding),
+            align != 0,
+        )
+        var source = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var places = grid.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var given = gradient.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var to_image = by_image.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var to_grid = by_grid.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        comptime if target == "cpu":
+            if image_wanted != 0:
+                _by_image[mode, spatial](given, places, to_image, shape)
+            comptime if mode == "nearest":
+                unsafe_memset_zero(to_grid, count=by_grid.size())
+            else:
+                _by_grid[mode, spatial](given, source, places, to_grid, shape)
+            return
+
+        @always_inline
+        def image_of(
+            plane: Int,
+        ) {
+            var shape, var places, var given, var to_image
+        }:
+            var to = to_image.unsafe_offset(plane * shape.pixels)
+            var from_ = given.unsafe_offset(plane * shape.positions)
+            for i in range(shape.pixels):
+                to[unsafe_offset=i] = 0
+            for p in range(shape.positions):
+                var s = shape.sample[dtype, mode, spatial](
+                    places, plane // shape.channels * shape.positions + p
+                )
+                var value = from_[unsafe_offset=p]
+                comptime for t in range(taps):
+                    if s.pixels[t] >= 0:
+                        to[unsafe_offset=Int(s.pixels[t])] += value * s.weights[t]
+
+        @always_inline
+        def grid_of(
+            at: Int,
+        ) {
+            var shape, var places, var given, var source, var to_grid
+        }:
+            var item = at // shape.positions
+            var p = at % shape.positions
+            var sums = SIMD[dtype, 4](0)
+            comptime if mode != "nearest":
+                var s = shape.sample[dtype, mode, spatial](places, at)
+                for channel in range(shape.channels):
+                    var plane = item * shape.channels + channel
+                    var from_ = source.unsafe_offset(plane * shape.pixels)
+                    var value = given[
+                        unsafe_offset = plane * shape.positions + p
+                    ]
+                    comptime for t in range(taps):
+                        if s.pixels[t] >= 0:
+                            var pixel = (
+                                from_[unsafe_offset=Int(s.pixels[t])] * value
+                            )
+                            sums[0] += pixel * s.by_x[t]
+                            sums[1] += pixel * s.by_y[t]
+                            comptime if spatial == 3:
+                                sums[2] += pixel * s.by_z[t]
+                sums *= s.scales
+            comptime for i in range(spatial):
+                to_grid[unsafe_offset = at * spatial + i] = sums[i]
+
+        if image_wanted != 0:
+            each_line[target=target](
+                image_of,
+                shape.batch * shape.channels,
+                shape.positions * taps + shape.pixels,
+                ctx,
+            )
+        each_line[target=target](
+            grid_of,
+            shape.batch * shape.positions,
+            (shape.channels + 4) * taps,
+            ctx,
+        )

@@ -1,0 +1,212 @@
+"""Softmax and its logarithm along one axis."""
+
+from extensibility import InputTensor, OutputTensor, register
+from max.gpu.host import DeviceContext
+from std.math import ceildiv, exp, log
+from std.sys import simd_width_of
+from std.utils.numerics import inf, isfinite, isnan, nan
+
+from ..mathematics.elementary import exp as exact_exp
+from ..core.memory import Address, Untracked
+from ..core.team import parallelism_level, sync_parallelize
+
+comptime GRAIN = 8192
+# Vectors of neighbouring lines at a time, where lines do not lie along the memory.
+comptime BESIDE = 4
+
+
+@always_inline
+def exponential[
+    dtype: DType, width: SIMDLength, //
+](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """`exp`, whose own clamp drops NaN, and which is inexact for float64. Elsewhere 0 instead
+    of subnormal numbers, as in torch: masks of -100 make many, and their products took more time
+    than all the rest."""
+    comptime assert dtype.is_floating_point(), "float only"
+    comptime if dtype == DType.float64:
+        return exact_exp(x)
+    else:
+        var normal = x.ge(-87.33).select(exp(x), SIMD[dtype, width](0))
+        return isnan(x).select(x, normal)
+
+
+@always_inline
+def _greater[
+    dtype: DType, //, width: Int
+](a: SIMD[dtype, width], b: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """The greater of two; NaN where either is."""
+    return (a.gt(b) | isnan(a)).select(a, b)
+
+
+@always_inline
+def _spoiled[
+    dtype: DType, //, width: Int, blind: Bool
+](top: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """What a line becomes whose greatest number is not finite: NaN, as in torch,
+    or 0 for one of -inf if `blind`."""
+    comptime if blind:
+        return top.eq(-inf[dtype]()).select(SIMD[dtype, width](0), nan[dtype]())
+    else:
+        return nan[dtype]()
+
+
+@always_inline
+def line_softmax[
+    dtype: DType, //, logarithm: Bool, blind: Bool
+](x: Address[dtype], to: Address[dtype], n: Int) where dtype.is_floating_point():
+    """One line of neighbouring numbers."""
+    comptime width = simd_width_of[dtype]()
+    comptime several = 4
+    comptime step = several * width
+    var tops = Array[SIMD[dtype, width], several](fill=-inf[dtype]())
+    var j = 0
+    while j + step <= n:
+        comptime for i in range(several):
+            tops[i] = _greater[width](x.unsafe_load[width=width](j + i * width), tops[i])
+        j += step
+    var lanes = _greater[width](
+        _greater[width](tops[0], tops[1]), _greater[width](tops[2], tops[3])
+    )
+    var top = Scalar[dtype](-inf[dtype]())
+    comptime for i in range(width):
+        top = _greater[1](lanes[i], top)
+    while j < n:
+        top = _greater[1](x[unsafe_offset=j], top)
+        j += 1
+    if not isfinite(top):
+        var value = _spoiled[1, blind](top)
+        for i in range(n):
+            to[unsafe_offset=i] = value
+        return
+    var sums = Array[SIMD[dtype, width], several](fill=0)
+    j = 0
+    while j + step <= n:
+        comptime for i in range(several):
+            var v = exponential(x.unsafe_load[width=width](j + i * width) - top)
+            comptime if not logarithm:
+                to.unsafe_store[width=width](j + i * width, v)
+            sums[i] += v
+        j += step
+    var total = ((sums[0] + sums[1]) + (sums[2] + sums[3])).reduce_add()
+    while j < n:
+        var v = exponential(x[unsafe_offset=j] - top)
+        comptime if not logarithm:
+            to[unsafe_offset=j] = v
+        total += v
+        j += 1
+
+    var rest = log(total) if logarithm else 1 / total
+
+    @always_inline
+    def last[w: Int](at: Int) {var x, var to, var top, var rest}:
+        comptime if logarithm:
+            to.unsafe_store(at, x.unsafe_load[width=w](at) - top - rest)
+        else:
+            to.unsafe_store(at, to.unsafe_load[width=w](at) * rest)
+
+    j = 0
+    while j + width <= n:
+        last[width](j)
+        j += width
+    while j < n:
+        last[1](j)
+        j += 1
+
+
+@always_inline
+def lines_softmax[
+    dtype: DType, //, width: Int, logarithm: Bool, blind: Bool
+](
+    x: Address[dtype], to: Address[dtype], n: Int, stride: Int, stride_to: Int
+) where dtype.is_floating_point():
+    """`width` lines beside each other, their numbers `stride` or `stride_to` apart."""
+    var top = SIMD[dtype, width](-inf[dtype]())
+    for i in range(n):
+        top = _greater[width](x.unsafe_load[width=width](i * stride), top)
+    var wrong = ~isfinite(top)
+    var total = SIMD[dtype, width](0)
+    for i in range(n):
+        var v = exponential(x.unsafe_load[width=width](i * stride) - top)
+        comptime if not logarithm:
+            to.unsafe_store(i * stride_to, v)
+        total += v
+    var value = _spoiled[width, blind](top)
+    var rest = log(total) if logarithm else 1 / total
+    for i in range(n):
+        comptime if logarithm:
+            var v = x.unsafe_load[width=width](i * stride) - top - rest
+            to.unsafe_store(i * stride_to, wrong.select(value, v))
+        else:
+            var v = to.unsafe_load[width=width](i * stride_to) * rest
+            to.unsafe_store(i * stride_to, wrong.select(value, v))
+
+
+@register("tmb_softmax")
+struct Softmax:
+    """Softmax, or its logarithm, along the middle axis of `[outer, n, inner]`.
+
+    A line that holds NaN or +inf, or only -inf, is NaN, as in torch; `blind`: one
+    of -inf is 0, as in attention.
+
+    Both tensors may have any strides, save that lines beside each other are neighbours."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, logarithm: Bool, blind: Bool, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=3, ...],
+        x: InputTensor[dtype=dtype, rank=3, ...],
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs have MAX's own kernel"
+        comptime assert dtype.is_floating_point(), "float only"
+        var outer = x.dim_size[0]()
+        var n = x.dim_size[1]()
+        var inner = x.dim_size[2]()
+        var step_x = x.stride_length[0]()
+        var step_o = output.stride_length[0]()
+        var line_x = x.stride_length[1]()
+        var line_o = output.stride_length[1]()
+        if outer * n * inner == 0:
+            return
+        var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var op = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        comptime width = simd_width_of[dtype]() * BESIDE
+        # Lines, or as many lines beside each other as a vector holds.
+        var beside = ceildiv(inner, width)
+        var units = outer * beside
+        var tasks = min(parallelism_level(None), units)
+        tasks = max(1, min(tasks, outer * n * inner // GRAIN))
+        var chunk = ceildiv(units, tasks)
+
+        def work(
+            task: Int,
+        ) {
+            var xp,
+            var op,
+            var n,
+            var inner,
+            var step_x,
+            var step_o,
+            var line_x,
+            var line_o,
+            var beside,
+            var units,
+            var chunk,
+        }:
+            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+                var first = unit % beside * width
+                var from_ = xp.unsafe_offset(unit // beside * step_x + first)
+                var to = op.unsafe_offset(unit // beside * step_o + first)
+                if inner == 1 and line_x == 1 and line_o == 1:
+                    line_softmax[logarithm, blind](from_, to, n)
+                    continue
+                if first + width <= inner:
+                    lines_softmax[width, logarithm, blind](from_, to, n, line_x, line_o)
+                    continue
+                for j in range(inner - first):
+                    lines_softmax[1, logarithm, blind](
+                        from_.unsafe_offset(j), to.unsafe_offset(j), n, line_x, line_o
+                    )
+
+        sync_parallelize(work, tasks)

@@ -1,0 +1,124 @@
+"""Maxima of one row of windows on a CPU: a vector of neighbouring windows at a time where all of
+their taps are inside the image, one by one elsewhere."""
+
+from std.math import iota
+from std.sys import simd_width_of
+from std.utils.numerics import isnan, min_or_neg_inf
+
+from ..gemm.panels import Address
+from ..core.vectors import every
+from .window import Axis, inner
+
+# Positions are of this width in registers.
+comptime width = simd_width_of[DType.float32]()
+comptime FARTHEST = Int(Int32.MAX)
+
+
+@always_inline
+def max_of_window[
+    dtype: DType
+](
+    plane: Address[dtype],
+    d: Tuple[Int, Int],
+    h: Tuple[Int, Int],
+    w: Tuple[Int, Int],
+    deep: Axis,
+    high: Axis,
+    wide: Axis,
+) -> Tuple[Scalar[dtype], Int]:
+    """The maximum between first and end positions, and where it is in the plane."""
+    var best = min_or_neg_inf[dtype]()
+    var at = (d[0] * high.input + h[0]) * wide.input + w[0]
+    for i in range(d[0], d[1], deep.dilation):
+        for j in range(h[0], h[1], high.dilation):
+            var row = (i * high.input + j) * wide.input
+            for k in range(w[0], w[1], wide.dilation):
+                var value = plane[unsafe_offset=row + k]
+                var better = value > best
+                comptime if dtype.is_floating_point():
+                    better = better or isnan(value)
+                if better:
+                    best = value
+                    at = row + k
+    return (best, at)
+
+
+@always_inline
+def _max_of_windows[
+    dtype: DType, //, stride: Int, width: Int
+](
+    values: Address[dtype],
+    positions: Address[DType.int64],
+    plane: Address[dtype],
+    d: Tuple[Int, Int],
+    h: Tuple[Int, Int],
+    first: Int,
+    deep: Axis,
+    high: Axis,
+    wide: Axis,
+):
+    """The same of `width` windows, of which the first begins at column `first`."""
+    var best = SIMD[dtype, width](min_or_neg_inf[dtype]())
+    var at = SIMD[DType.int32, width](Int32((d[0] * high.input + h[0]) * wide.input))
+    for i in range(d[0], d[1], deep.dilation):
+        for j in range(h[0], h[1], high.dilation):
+            var row = (i * high.input + j) * wide.input
+            for k in range(0, wide.kernel * wide.dilation, wide.dilation):
+                var value = every[stride, width](plane.unsafe_offset(row + first + k))
+                var better = value.gt(best)
+                comptime if dtype.is_floating_point():
+                    better = better | isnan(value)
+                best = better.select(value, best)
+                at = better.select(SIMD[DType.int32, width](Int32(row + k)), at)
+    values.unsafe_store[width=width](0, best)
+    at += Int32(first) + iota[DType.int32, width]() * Int32(stride)
+    positions.unsafe_store[width=width](0, at.cast[DType.int64]())
+
+
+@always_inline
+def max_row[
+    dtype: DType, //, adaptive: Bool
+](
+    values: Address[dtype],
+    positions: Address[DType.int64],
+    plane: Address[dtype],
+    od: Int,
+    oh: Int,
+    deep: Axis,
+    high: Axis,
+    wide: Axis,
+):
+    """Maxima of a row of windows and their positions in the plane."""
+    var d = deep.window[adaptive](od)
+    var h = high.window[adaptive](oh)
+    var x = 0
+    comptime if not adaptive:
+        var whole = inner(wide)
+        var small = deep.input * high.input * wide.input <= FARTHEST
+        comptime for part in range(3):
+            # Narrower vectors for what has fewer windows.
+            comptime some = max(1, width >> part)
+            if small and wide.stride <= 2 and whole[1] - whole[0] >= some:
+                while x < wide.output:
+                    if x < whole[0] or x >= whole[1]:
+                        var found = max_of_window(plane, d, h, wide.strided(x), deep, high, wide)
+                        values[unsafe_offset=x] = found[0]
+                        positions[unsafe_offset=x] = Int64(found[1])
+                        x += 1
+                        continue
+                    # The last vector overlaps the one before it.
+                    var at = min(x, whole[1] - some)
+                    var first = at * wide.stride - wide.padding
+                    var to = values.unsafe_offset(at)
+                    var into = positions.unsafe_offset(at)
+                    if wide.stride == 1:
+                        _max_of_windows[1, some](to, into, plane, d, h, first, deep, high, wide)
+                    else:
+                        _max_of_windows[2, some](to, into, plane, d, h, first, deep, high, wide)
+                    x = at + some
+                return
+    while x < wide.output:
+        var found = max_of_window(plane, d, h, wide.window[adaptive](x), deep, high, wide)
+        values[unsafe_offset=x] = found[0]
+        positions[unsafe_offset=x] = Int64(found[1])
+        x += 1

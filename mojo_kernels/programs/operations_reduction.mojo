@@ -1,0 +1,154 @@
+"""Reductions of programs: of rows of blocks into totals, which later blocks are added to.
+
+A total is 16 bytes: of sums of floats a float64 and what it lacks, else a number of the dtype.
+"""
+
+from std.memory import Pointer
+from std.sys import size_of
+from std.utils.numerics import inf, isfinite
+
+from ..core.memory import Untracked
+from .operations import Bytes, basic, load, to_memory, vector, wide
+
+comptime TOTAL = 16
+
+# What to do with totals.
+comptime BEGIN = 0
+comptime ADD = 1
+comptime MERGE = 2
+comptime END = 3
+# The results of whole rows, with the distance of the results above these bits.
+comptime WHOLE = 4
+# Vectors that are added up one after the other.
+comptime BLOCK = 32
+
+
+def counted[kind: StaticString, dtype: DType]() -> DType:
+    """The dtype in which the reduction of a row is."""
+    return DType.uint8 if dtype == DType.bool else wide[dtype]()
+
+
+def start[kind: StaticString, dtype: DType]() -> Scalar[dtype]:
+    """What a reduction begins with."""
+    comptime if kind == "sum":
+        return 0
+    elif kind == "prod":
+        return 1
+    elif dtype.is_floating_point():
+        return -inf[dtype]() if kind == "max" else inf[dtype]()
+    else:
+        return Scalar[dtype].MIN if kind == "max" else Scalar[dtype].MAX
+
+
+@always_inline
+def both[
+    dtype: DType, w: SIMDLength, //, kind: StaticString
+](a: SIMD[dtype, w], b: SIMD[dtype, w]) -> SIMD[dtype, w]:
+    comptime if kind == "sum":
+        return a + b
+    elif kind == "prod":
+        return a * b
+    else:
+        return basic[kind](a, b)
+
+
+@no_inline
+def _row[kind: StaticString, dtype: DType](x: Bytes, n: Int) -> Scalar[counted[kind, dtype]()]:
+    """The reduction of a row of a block."""
+    comptime work = counted[kind, dtype]()
+    comptime memory = DType.uint8 if dtype == DType.bool else dtype
+    comptime w = vector[memory]()
+    if n < w:
+        var few = start[kind, work]()
+        for i in range(n):
+            few = both[kind](few, rebind[Scalar[work]](load[memory, 1](x, i)))
+        return few
+    comptime several = 4
+    var lanes = SIMD[work, w](start[kind, work]())
+    var j = 0
+    while j + several * w <= n:
+        var end = min(n, j + BLOCK * several * w)
+        var sums = Array[SIMD[work, w], several](fill=start[kind, work]())
+        while j + several * w <= end:
+            comptime for u in range(several):
+                var v = rebind[SIMD[work, w]](load[memory, w](x, j + u * w))
+                sums[u] = both[kind](sums[u], v)
+            j += several * w
+        var part = both[kind](both[kind](sums[0], sums[1]), both[kind](sums[2], sums[3]))
+        lanes = both[kind](lanes, part)
+    while j + w <= n:
+        lanes = both[kind](lanes, rebind[SIMD[work, w]](load[memory, w](x, j)))
+        j += w
+    var total = start[kind, work]()
+    comptime if kind == "sum":
+        total = lanes.reduce_add()
+    elif kind == "prod":
+        total = lanes.reduce_mul()
+    else:
+        for i in range(w):
+            total = both[kind](total, lanes[i])
+    while j < n:
+        total = both[kind](total, rebind[Scalar[work]](load[memory, 1](x, j)))
+        j += 1
+    return total
+
+
+@always_inline
+def _add(total: Pointer[Float64, Untracked], value: Float64, lacks: Float64):
+    """Adds to a sum and what it lacks."""
+    var a = total[]
+    var sum = a + value
+    var part = sum - a
+    total.unsafe_store(0, sum)
+    var rest = (a - (sum - part)) + (value - part)
+    total.unsafe_store(1, total[unsafe_offset=1] + rest + lacks)
+
+
+@always_inline
+def reduce[
+    kind: StaticString, dtype: DType
+](totals: Bytes, x: Bytes, rows: Int64, n: Int64, mode: Int64):
+    """Totals of rows: begun, with rows of a block added, with other totals added, or one written
+    to an element."""
+    comptime work = counted[kind, dtype]()
+    comptime memory = DType.uint8 if dtype == DType.bool else dtype
+    comptime precise = kind == "sum" and work.is_floating_point()
+    comptime held = DType.float64 if precise else work
+    if mode & 7 == WHOLE:
+        var step = Int(mode >> 3)
+        var sink = totals.unsafe_bitcast[Scalar[memory]]()
+        for i in range(Int(rows)):
+            var row = x.unsafe_offset(i * Int(n) * size_of[Scalar[memory]]())
+            var value = to_memory[memory](_row[kind, dtype](row, Int(n)))
+            sink.unsafe_store(i * step, value)
+        return
+    for i in range(Int(rows)):
+        var total = totals.unsafe_offset(i * TOTAL).unsafe_bitcast[Scalar[held]]()
+        if mode == BEGIN:
+            total.unsafe_store(0, start[kind, held]())
+            comptime if precise:
+                total.unsafe_store(1, Scalar[held](0))
+        elif mode == ADD:
+            var row = x.unsafe_offset(i * Int(n) * size_of[Scalar[memory]]())
+            var value = _row[kind, dtype](row, Int(n)).cast[held]()
+            comptime if precise:
+                _add(total.unsafe_bitcast[Float64](), value.cast[DType.float64](), 0)
+            else:
+                total.unsafe_store(0, both[kind](total[], value))
+        elif mode == MERGE:
+            var other = x.unsafe_offset(i * TOTAL).unsafe_bitcast[Scalar[held]]()
+            comptime if precise:
+                _add(
+                    total.unsafe_bitcast[Float64](),
+                    other[].cast[DType.float64](),
+                    other[unsafe_offset=1].cast[DType.float64](),
+                )
+            else:
+                total.unsafe_store(0, both[kind](total[], other[]))
+        else:
+            var value = total[]
+            comptime if precise:
+                # Of infinities what they lack is NaN.
+                if isfinite(value):
+                    value += total[unsafe_offset=1]
+            x.unsafe_bitcast[Scalar[memory]]().unsafe_store(0, to_memory[memory](value.cast[work]()))

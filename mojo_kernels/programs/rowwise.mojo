@@ -1,0 +1,124 @@
+"""Programs as functions of whole rows: rows of a table that name what such a function reads and
+writes.
+
+The words that `torch_max_backend.engines.steps.rowwise.section` makes are at the place that word 18
+of a row tells: `HEAD` words, the sizes of the dims of rows, and for each operand where its address
+is in the table, the bytes from a column to the next one, and its strides in bytes. Long rows that
+are not reduced are cut.
+"""
+
+from std.memory import Pointer, unsafe_stack_allocation
+from std.utils.index import IndexList
+
+from ..core.memory import Untracked
+from .operations import Bytes, number_from, stored, to_memory, wide
+from .program import DIMS, Words
+from ..core.team import parallelism_level, sync_parallelize
+
+# A row: the addresses of its operands, columns.
+comptime Line = def(Words, Int64) thin abi("C") -> None
+
+# Words of the head: 0 dims of rows, 1 operands, 2 columns, 3 columns of a piece, 4 pieces of a row,
+# 5 pieces of all rows, 6 tasks at most.
+comptime HEAD = 7
+# Words of an operand, without strides.
+comptime OPERAND = 2
+# The most operands.
+comptime OPERANDS = 64
+
+
+@always_inline
+def address_of(at: Words, operand: Int) -> Bytes:
+    var address = Int(at[unsafe_offset=operand])
+    return Pointer(to=address).unsafe_bitcast[Bytes]()[]
+
+
+@always_inline
+def everywhere[dtype: DType, w: Int](p: Bytes) -> SIMD[wide[dtype](), w]:
+    """A vector of what a row has one of."""
+    comptime memory = stored[dtype]()
+    return SIMD[wide[dtype](), w](
+        number_from[wide[dtype]()](p.unsafe_bitcast[Scalar[memory]]()[])
+    )
+
+
+@always_inline
+def put_one[computed: DType, //, dtype: DType](p: Bytes, value: Scalar[computed]):
+    """Writes what a row has one of."""
+    comptime memory = stored[dtype]()
+    p.unsafe_bitcast[Scalar[memory]]().unsafe_store(0, to_memory[memory](value))
+
+
+@no_inline
+def _pieces(row: Words, first: Int, end: Int, function: Int64):
+    var part = row.unsafe_offset(Int(row[unsafe_offset=18]))
+    var dims = Int(part[])
+    var operands = Int(part[unsafe_offset=1])
+    var columns = Int(part[unsafe_offset=2])
+    var length = Int(part[unsafe_offset=3])
+    var several = Int(part[unsafe_offset=4])
+    var sizes = part.unsafe_offset(HEAD)
+    var entries = sizes.unsafe_offset(dims)
+    var entry = OPERAND + dims
+    var index = IndexList[DIMS](0)
+    var piece = first % several
+    var rest = first // several
+    for d in range(dims - 1, -1, -1):
+        index[d] = rest % Int(sizes[unsafe_offset=d])
+        rest = rest // Int(sizes[unsafe_offset=d])
+    # Where the row begins, and the piece.
+    var starts = unsafe_stack_allocation[OPERANDS, Int64]().unsafe_origin_cast[Untracked]()
+    var at = unsafe_stack_allocation[OPERANDS, Int64]().unsafe_origin_cast[Untracked]()
+    for i in range(operands):
+        var words = entries.unsafe_offset(i * entry)
+        var start = row[unsafe_offset = Int(words[])]
+        for d in range(dims):
+            start += Int64(index[d]) * words[unsafe_offset = OPERAND + d]
+        starts.unsafe_store(i, start)
+    var address = function
+    var line = Pointer(to=address).unsafe_bitcast[Line]()[]
+    for _ in range(first, end):
+        if several == 1:
+            line(starts, Int64(columns))
+        else:
+            var begin = piece * length
+            for i in range(operands):
+                var step = entries[unsafe_offset = i * entry + 1]
+                at.unsafe_store(i, starts[unsafe_offset=i] + Int64(begin) * step)
+            line(at, Int64(min(length, columns - begin)))
+            piece += 1
+            if piece < several:
+                continue
+            piece = 0
+        for d in range(dims - 1, -1, -1):
+            index[d] += 1
+            var last = index[d] == Int(sizes[unsafe_offset=d])
+            # From the end of a dim back to its start.
+            var steps = Int64(1 - index[d] if last else 1)
+            for i in range(operands):
+                var stride = entries[unsafe_offset = i * entry + OPERAND + d]
+                starts.unsafe_store(i, starts[unsafe_offset=i] + steps * stride)
+            if not last:
+                break
+            index[d] = 0
+
+
+def run_rows(row: Words, line: Line):
+    """Calls a function for each piece of each row."""
+    var function = line
+    var address = Pointer(to=function).unsafe_bitcast[Int64]()[]
+    var part = row.unsafe_offset(Int(row[unsafe_offset=18]))
+    var pieces = Int(part[unsafe_offset=5])
+    var tasks = 1
+    if part[unsafe_offset=6] > 1:
+        var threads = parallelism_level(None)
+        if threads > 1:
+            tasks = min(min(Int(part[unsafe_offset=6]), pieces), 4 * threads)
+    if tasks <= 1:
+        _pieces(row, 0, pieces, address)
+        return
+
+    def work(task: Int) {var row, var tasks, var pieces, var address}:
+        _pieces(row, task * pieces // tasks, (task + 1) * pieces // tasks, address)
+
+    sync_parallelize(work, tasks)

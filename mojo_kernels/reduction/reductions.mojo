@@ -1,0 +1,217 @@
+"""Reductions along one axis: sums, means, products, extremes and their positions."""
+
+from extensibility import OutputTensor, register
+from extensibility import _FusedInputTensor as FusedInputTensor
+from max.gpu.host import DeviceContext
+from std.math import ceildiv
+from std.sys import simd_width_of
+from std.utils.index import IndexList
+from std.utils.numerics import inf, isnan
+
+from ..core.fused import load
+from ..core.memory import Address, Untracked
+from ..core.team import sync_parallelize
+
+# Numbers that are added up one after the other.
+comptime BLOCK = 4096
+# Vectors beside each other, where the axis does not lie along the memory.
+comptime BESIDE = 8
+# Numbers of a task.
+comptime GRAIN = 131072
+# Parts that a long axis has at most. They depend on sizes only: so do results.
+comptime PARTS = 64
+
+
+@always_inline
+def _start[dtype: DType, //, kind: StaticString]() -> Scalar[dtype]:
+    """What a reduction begins with."""
+    comptime if kind == "sum":
+        return 0
+    elif kind == "prod":
+        return 1
+    elif dtype.is_floating_point():
+        return -inf[dtype]() if kind == "max" else inf[dtype]()
+    else:
+        return Scalar[dtype].MIN if kind == "max" else Scalar[dtype].MAX
+
+
+@always_inline
+def _both[
+    dtype: DType, //, width: Int, kind: StaticString
+](a: SIMD[dtype, width], b: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """Two totals as one; extremes keep NaN."""
+    comptime if kind == "sum":
+        return a + b
+    elif kind == "prod":
+        return a * b
+    elif dtype.is_floating_point():
+        comptime if kind == "max":
+            return (a.gt(b) | isnan(a)).select(a, b)
+        else:
+            return (a.lt(b) | isnan(a)).select(a, b)
+    else:
+        comptime if kind == "max":
+            return max(a, b)
+        else:
+            return min(a, b)
+
+
+def along[
+    dtype: DType, kind: StaticString, Load: def[width: Int](Int) -> SIMD[dtype, width]
+](load: Load, begin: Int, n: Int) -> Scalar[dtype]:
+    """The reduction of `n` neighbouring numbers; long ones by halves, so that the error
+    does not grow with them."""
+    comptime width = simd_width_of[dtype]()
+    comptime several = 4
+    comptime step = several * width
+    if n > BLOCK:
+        var half = ceildiv(n, 2 * BLOCK) * BLOCK
+        return _both[1, kind](
+            along[dtype, kind](load, begin, half),
+            along[dtype, kind](load, begin + half, n - half),
+        )
+    var sums = Array[SIMD[dtype, width], several](fill=_start[dtype=dtype, kind]())
+    var j = 0
+    while j + step <= n:
+        comptime for i in range(several):
+            sums[i] = _both[width, kind](load[width](begin + j + i * width), sums[i])
+        j += step
+    var lanes = _both[width, kind](
+        _both[width, kind](sums[0], sums[1]), _both[width, kind](sums[2], sums[3])
+    )
+    var total = _start[dtype=dtype, kind]()
+    comptime if kind == "sum":
+        total = lanes.reduce_add()
+    else:
+        comptime for i in range(width):
+            total = _both[1, kind](lanes[i], total)
+    while j < n:
+        total = _both[1, kind](load[1](begin + j), total)
+        j += 1
+    return total
+
+
+@always_inline
+def across[
+    dtype: DType,
+    width: Int,
+    count: Int,
+    kind: StaticString,
+    Load: def[width: Int](Int, Int) -> SIMD[dtype, width],
+](load: Load, begin: Int, n: Int, column: Int, to: Address[dtype]):
+    """The reductions of `count` vectors of lines beside each other, from a column on."""
+    var totals = Array[SIMD[dtype, width], count](fill=_start[dtype=dtype, kind]())
+    var i = begin
+    while i < begin + n:
+        var end = min(i + BLOCK // 8, begin + n)
+        var sums = Array[SIMD[dtype, width], count](fill=_start[dtype=dtype, kind]())
+        while i < end:
+            comptime for v in range(count):
+                sums[v] = _both[width, kind](load[width](i, column + v * width), sums[v])
+            i += 1
+        comptime for v in range(count):
+            totals[v] = _both[width, kind](sums[v], totals[v])
+    comptime for v in range(count):
+        to.unsafe_store(v * width, totals[v])
+
+
+@register("tmb_reduce")
+struct Reduce:
+    """Reduces the last axis of `x`, or with `beside` the last but one, to size 1. `kind`:
+    "sum", "prod", "max" or "min"; extremes of floats keep NaN, sums of integers wrap.
+
+    What computes `x` becomes a part of this kernel."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, rank: Int, //, kind: StaticString, beside: Bool, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=rank, ...],
+        x: FusedInputTensor[dtype=dtype, rank=rank, ...],
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs have MAX's own kernels"
+        comptime axis = rank - 2 if beside else rank - 1
+        comptime width = simd_width_of[dtype]()
+        comptime wide = width * BESIDE
+        var outer = 1
+        comptime for i in range(axis):
+            outer *= x.dim_size[i]()
+        var n = x.dim_size[axis]()
+        var inner = x.dim_size[rank - 1]() if beside else 1
+        if outer * inner == 0:
+            return
+        var blocks = ceildiv(inner, wide)
+        var units = outer * blocks
+        var parts = outer * n * inner // GRAIN // units
+        parts = max(1, min(min(parts, PARTS), n // 64))
+        if units >= PARTS:
+            parts = 1
+        var length = ceildiv(n, parts)
+        var to = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var middle = List[Scalar[dtype]](length=outer * parts * inner if parts > 1 else 0, fill=0)
+        var rp = middle.unsafe_ptr().unsafe_origin_cast[Untracked]() if parts > 1 else to
+        var each = max(1, GRAIN // max(1, length * min(inner, wide)))
+        var tasks = ceildiv(units * parts, each)
+
+        def work(
+            task: Int,
+        ) {var x, var rp, var n, var inner, var blocks, var units, var parts, var length, var each}:
+            for k in range(task * each, min(units * parts, (task + 1) * each)):
+                var unit = k // parts
+                var part = k % parts
+                var begin = part * length
+                var size = max(0, min(n, begin + length) - begin)
+                var line = unit // blocks
+                var at = IndexList[rank](0)
+                var rest = line
+                comptime for i in range(axis - 1, -1, -1):
+                    at[i] = rest % x.dim_size[i]()
+                    rest //= x.dim_size[i]()
+
+                @always_inline
+                def along_line[w: Int](j: Int) {var x, var at} -> SIMD[dtype, w]:
+                    var place = at
+                    place[rank - 1] = j
+                    return load[w](x, place)
+
+                @always_inline
+                def across_lines[w: Int](i: Int, j: Int) {var x, var at} -> SIMD[dtype, w]:
+                    var place = at
+                    comptime if beside:
+                        place[rank - 2] = i
+                    place[rank - 1] = j
+                    return load[w](x, place)
+
+                comptime if not beside:
+                    rp[unsafe_offset=k] = along[dtype, kind](along_line, begin, size)
+                else:
+                    var first = unit % blocks * wide
+                    var sink = rp.unsafe_offset((line * parts + part) * inner)
+                    if first + wide <= inner:
+                        across[dtype, width, BESIDE, kind](
+                            across_lines, begin, size, first, sink.unsafe_offset(first)
+                        )
+                        continue
+                    while first + width <= inner:
+                        across[dtype, width, 1, kind](
+                            across_lines, begin, size, first, sink.unsafe_offset(first)
+                        )
+                        first += width
+                    while first < inner:
+                        across[dtype, 1, 1, kind](
+                            across_lines, begin, size, first, sink.unsafe_offset(first)
+                        )
+                        first += 1
+
+        sync_parallelize(work, tasks)
+        if parts == 1:
+            return
+        for line in range(outer):
+            for j in range(inner):
+                var total = _start[dtype=dtype, kind]()
+                for part in range(parts):
+                    var value = middle[(line * parts + part) * inner + j]
+                    total = _both[1, kind](value, total)
+                to[unsafe_offset = line * inner + j] = total
+        _ = middle^
