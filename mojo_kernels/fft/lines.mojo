@@ -1,0 +1,224 @@
+"""Lines of pairs or of real numbers, to the planes that passes work on and back.
+
+Complex numbers are pairs, real part first."""
+
+from std.sys import simd_width_of
+
+from ..gemm.panels import Address, transpose
+from .tables import Tables
+
+
+@always_inline
+def _load_pairs[
+    dtype: DType, //, lanes: Int
+](x: Address[dtype], row: Int, n: Int, planes: Address[dtype], size: Int, swapped: Bool):
+    """`n` pairs of each of `lanes` lines, `row` numbers apart, into planes whose
+    second begins at `size`."""
+    comptime width = simd_width_of[dtype]()
+    var first = planes.unsafe_offset(size if swapped else 0)
+    var second = planes.unsafe_offset(0 if swapped else size)
+    var j = 0
+    comptime if lanes == 1:
+        while j + width <= n:
+            var (re, im) = x.unsafe_load[width = 2 * width](2 * j).deinterleave()
+            first.unsafe_store(j, rebind[SIMD[dtype, width]](re))
+            second.unsafe_store(j, rebind[SIMD[dtype, width]](im))
+            j += width
+        while j < n:
+            first[unsafe_offset=j] = x[unsafe_offset = 2 * j]
+            second[unsafe_offset=j] = x[unsafe_offset = 2 * j + 1]
+            j += 1
+    else:
+        var rows = Array[SIMD[dtype, lanes], lanes](fill=SIMD[dtype, lanes](0))
+        while j + lanes // 2 <= n:
+            comptime for lane in range(lanes):
+                rows[lane] = x.unsafe_load[width=lanes](lane * row + 2 * j)
+            transpose(rows)
+            comptime for f in range(lanes // 2):
+                first.unsafe_store((j + f) * lanes, rows[2 * f])
+                second.unsafe_store((j + f) * lanes, rows[2 * f + 1])
+            j += lanes // 2
+        while j < n:
+            for lane in range(lanes):
+                var at = lane * row + 2 * j
+                first[unsafe_offset = j * lanes + lane] = x[unsafe_offset=at]
+                second[unsafe_offset = j * lanes + lane] = x[unsafe_offset = at + 1]
+            j += 1
+
+
+@always_inline
+def _store_pairs[
+    dtype: DType, //, lanes: Int
+](
+    planes: Address[dtype],
+    size: Int,
+    n: Int,
+    y: Address[dtype],
+    row: Int,
+    swapped: Bool,
+    scale: Scalar[dtype],
+):
+    """The reverse of `_load_pairs`, times `scale`."""
+    comptime width = simd_width_of[dtype]()
+    var first = planes.unsafe_offset(size if swapped else 0)
+    var second = planes.unsafe_offset(0 if swapped else size)
+    var j = 0
+    comptime if lanes == 1:
+        while j + width <= n:
+            var re = first.unsafe_load[width=width](j) * scale
+            var im = second.unsafe_load[width=width](j) * scale
+            y.unsafe_store(2 * j, re.interleave(im))
+            j += width
+        while j < n:
+            y[unsafe_offset = 2 * j] = first[unsafe_offset=j] * scale
+            y[unsafe_offset = 2 * j + 1] = second[unsafe_offset=j] * scale
+            j += 1
+    else:
+        var rows = Array[SIMD[dtype, lanes], lanes](fill=SIMD[dtype, lanes](0))
+        while j + lanes // 2 <= n:
+            comptime for f in range(lanes // 2):
+                rows[2 * f] = first.unsafe_load[width=lanes]((j + f) * lanes) * scale
+                rows[2 * f + 1] = second.unsafe_load[width=lanes]((j + f) * lanes) * scale
+            transpose(rows)
+            comptime for lane in range(lanes):
+                y.unsafe_store(lane * row + 2 * j, rows[lane])
+            j += lanes // 2
+        while j < n:
+            for lane in range(lanes):
+                var at = lane * row + 2 * j
+                y[unsafe_offset=at] = first[unsafe_offset = j * lanes + lane] * scale
+                y[unsafe_offset = at + 1] = second[unsafe_offset = j * lanes + lane] * scale
+            j += 1
+
+
+@always_inline
+def _split[
+    dtype: DType, //, lanes: Int, joins: Bool
+](x: Address[dtype], y: Address[dtype], n: Int, table: Address[dtype]):
+    """From the transform of `n` pairs of neighbouring real numbers to the `n + 1`
+    numbers of the transform of the `2 n` real ones; `joins` is the way back,
+    times 2. Planes `[2, n, lanes]` and `[2, n + 1, lanes]`."""
+    comptime V = SIMD[dtype, lanes]
+    var from_size = (n + 1 if joins else n) * lanes
+    var to_size = (n if joins else n + 1) * lanes
+    var roots = n // 2 + 1
+    for k in range(roots):
+        var c = table[unsafe_offset=k]
+        var s = table[unsafe_offset = roots + k]
+        var mirror = n - k
+        var other = mirror
+        comptime if not joins:
+            other = mirror % n
+        var ar = x.unsafe_load[width=lanes](k * lanes)
+        var ai = x.unsafe_load[width=lanes](from_size + k * lanes)
+        var br = x.unsafe_load[width=lanes](other * lanes)
+        var bi = x.unsafe_load[width=lanes](from_size + other * lanes)
+        var er = ar + br
+        var ei = ai - bi
+        comptime if joins:
+            if k == 0:
+                # The imaginary parts of the first and the last are not looked at.
+                ei = V(0)
+                ai = V(0)
+                bi = V(0)
+            # (a - conj b) times the conjugate root.
+            var dr = ar - br
+            var di = ai + bi
+            var tr = dr * c + di * s
+            var ti = di * c - dr * s
+            # The planes change places: the inverse follows.
+            y.unsafe_store(to_size + k * lanes, er - ti)
+            y.unsafe_store(k * lanes, ei + tr)
+            if k > 0:
+                y.unsafe_store(to_size + mirror * lanes, er + ti)
+                y.unsafe_store(mirror * lanes, tr - ei)
+        else:
+            # (a - conj b) / i times the root.
+            var dr = ai + bi
+            var di = br - ar
+            var tr = dr * c - di * s
+            var ti = dr * s + di * c
+            var half = Scalar[dtype](0.5)
+            y.unsafe_store(k * lanes, (er + tr) * half)
+            y.unsafe_store(to_size + k * lanes, (ei + ti) * half)
+            y.unsafe_store(mirror * lanes, (er - tr) * half)
+            y.unsafe_store(to_size + mirror * lanes, (ti - ei) * half)
+
+
+comptime C2C = 0
+comptime R2C = 1
+comptime R2C_FULL = 2
+comptime C2R = 3
+
+
+@no_inline
+def transform_lines[
+    dtype: DType, //, kind: Int, lanes: Int
+](
+    x: Address[dtype],
+    row_x: Int,
+    y: Address[dtype],
+    row_y: Int,
+    n: Int,
+    tables: Tables[dtype],
+    a: Address[dtype],
+    b: Address[dtype],
+    inverse: Bool,
+    scale: Scalar[dtype],
+):
+    """`lanes` lines. Rows are given by the numbers from one to the next."""
+    comptime if kind == C2C:
+        _load_pairs[lanes](x, row_x, n, a, n * lanes, inverse)
+        var z = tables.transform[lanes](a, b)
+        _store_pairs[lanes](z, n * lanes, n, y, row_y, inverse, scale)
+    elif kind == C2R:
+        var half = n // 2
+        if n % 2 == 0:
+            _load_pairs[lanes](x, row_x, half + 1, b, (half + 1) * lanes, False)
+            _split[lanes, True](b, a, half, tables.start().unsafe_offset(tables.halves))
+            var z = tables.transform[lanes](a, b)
+            _store_pairs[lanes](z, half * lanes, half, y, row_y, True, scale)
+        else:
+            var size = n * lanes
+            for lane in range(lanes):
+                var line = x.unsafe_offset(lane * row_x)
+                # Planes in reverse: the inverse.
+                a[unsafe_offset = size + lane] = line[unsafe_offset=0]
+                a[unsafe_offset=lane] = 0
+                for j in range(1, half + 1):
+                    var re = line[unsafe_offset = 2 * j]
+                    var im = line[unsafe_offset = 2 * j + 1]
+                    a[unsafe_offset = size + j * lanes + lane] = re
+                    a[unsafe_offset = j * lanes + lane] = im
+                    a[unsafe_offset = size + (n - j) * lanes + lane] = re
+                    a[unsafe_offset = (n - j) * lanes + lane] = -im
+            var z = tables.transform[lanes](a, b)
+            for lane in range(lanes):
+                for j in range(n):
+                    y[unsafe_offset = lane * row_y + j] = (
+                        z[unsafe_offset = size + j * lanes + lane] * scale
+                    )
+    else:
+        var half = n // 2
+        var z = a
+        var plane = (half + 1) * lanes
+        if n % 2 == 0:
+            _load_pairs[lanes](x, row_x, half, a, half * lanes, False)
+            var t = tables.transform[lanes](a, b)
+            if t == a:
+                z = b
+            _split[lanes, False](t, z, half, tables.start().unsafe_offset(tables.halves))
+        else:
+            plane = n * lanes
+            for lane in range(lanes):
+                for j in range(n):
+                    a[unsafe_offset = j * lanes + lane] = x[unsafe_offset = lane * row_x + j]
+                    a[unsafe_offset = plane + j * lanes + lane] = 0
+            z = tables.transform[lanes](a, b)
+        _store_pairs[lanes](z, plane, half + 1, y, row_y, False, scale)
+        comptime if kind == R2C_FULL:
+            for lane in range(lanes):
+                var line = y.unsafe_offset(lane * row_y)
+                for j in range(half + 1, n):
+                    line[unsafe_offset = 2 * j] = line[unsafe_offset = 2 * (n - j)]
+                    line[unsafe_offset = 2 * j + 1] = -line[unsafe_offset = 2 * (n - j) + 1]
