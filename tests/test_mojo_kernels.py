@@ -101,27 +101,26 @@ def test_every_kernel_that_gpus_have_is_compiled_for_them() -> None:
     root = Path(__file__).parents[1] / "mojo_kernels"
     graphs = "".join(f.read_text() for f in Path(__file__).parent.glob("gpu/kernels/*.py"))
     missing = []
-    for file in root.glob("*.mojo"):
+    for file in root.rglob("*.mojo"):
         for struct in file.read_text().split('@register("')[1:]:
             name = struct.split('"')[0]
             if 'comptime assert target == "cpu"' not in struct and f'"{name}"' not in graphs:
-                missing.append(f"{file.name}: {name}")
+                missing.append(f"{file.relative_to(root)}: {name}")
     assert not missing, "give each a graph in tests/gpu/kernels/, or assert that it is for CPUs"
 
 
 def test_no_kernel_is_registered_by_two_libraries() -> None:
     """MAX refuses a graph that loads two libraries with a kernel of one name."""
-    root = Path(__file__).parents[1] / "mojo_kernels"
-    sources = {f.stem: f.read_text() for f in root.glob("*.mojo")}
-    imports = {n: set(re.findall(r"^from \.(\w+) import", s, re.M)) for n, s in sources.items()}
-    libraries = set(sources) - set().union(*imports.values())
+    from torch_max_backend.registry.kernel_sources import family_sources, kernel_sources
+
+    root = kernel_sources()
+    modules = {".".join(p.relative_to(root).with_suffix("").parts) for p in root.rglob("*.mojo")}
+    families = {m: family_sources(m) for m in modules if not m.endswith(".__init__")}
+    libraries = set(families) - {n for m, texts in families.items() for n in texts if n != m}
     owners: dict[str, list[str]] = {}
     for library in libraries:
-        waiting, files = [library], set[str]()
-        while waiting:
-            files.add(name := waiting.pop())
-            waiting += imports[name] - files
-        for name in (n for f in files for n in re.findall(r'@register\("(\w+)"', sources[f])):
-            owners.setdefault(name, []).append(library)
+        for text in families[library].values():
+            for name in re.findall(r'@register\("(\w+)"', text):
+                owners.setdefault(name, []).append(library)
     assert owners
     assert not {name: found for name, found in owners.items() if len(found) > 1}

@@ -188,10 +188,10 @@ def test_a_kernel_is_one_for_both_engines(
     _ruff(tree)
     after = (tree / "torch_max_backend/ops/special.py").read_text()
     assert after.startswith(before)  # the names that it needs are imported there already
-    assert '@map_to(torch.ops.scaffolded.blend.default, kernels="blend")' in after
+    assert '@map_to(torch.ops.scaffolded.blend.default, kernels="elementwise.blend")' in after
     assert "BUILDERS = (blend,)" in (tree / "tests/gpu/kernels/blend.py").read_text()
 
-    text = (tree / "mojo_kernels/blend.mojo").read_text()
+    text = (tree / "mojo_kernels/elementwise/blend.mojo").read_text()
     _marked(text, KERNEL_MARK)
     (signature,) = parse(text, "blend")
     assert isinstance(signature, Signature), signature  # a step can call it
@@ -199,10 +199,8 @@ def test_a_kernel_is_one_for_both_engines(
     assert [(p.name, p.type) for p in signature.parameters] == [("rest", "Bool")]
     monkeypatch.setattr(kernels, "kernel_sources", lambda: tree / "mojo_kernels")
     folder = tree / "blend"
-    folder.mkdir()
-    for name, source in kernels.family_sources("blend").items():
-        (folder / f"{name}.mojo").write_text(source)
-    (folder / "__init__.mojo").write_text("from .blend import *\n")
+    kernels.write_modules(kernels.family_sources("elementwise.blend"), folder)
+    (folder / "__init__.mojo").write_text("from .elementwise.blend import *\n")
     mojo = Path(sys.executable).with_name("mojo")
     done = subprocess.run(
         [mojo, "precompile", folder, "-o", tree / "blend.mojoc"], capture_output=True, text=True

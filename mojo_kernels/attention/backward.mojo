@@ -7,11 +7,11 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
-from .forward import heads_of
-from ..mathematics.elementary import exp
-from ..gemm.blas import Gemm, tasks_for
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 from ..core.team import sync_parallelize
+from ..gemm.blas import Gemm, tasks_for
+from ..mathematics.elementary import exp
+from .forward import heads_of
 
 # Queries and keys of a tile: two tiles of scores fit a second-level cache.
 comptime QUERIES = 128
@@ -140,16 +140,16 @@ struct AttentionBackward:
         var to_q = heads_of(of_query.shape(), of_query.strides(), 1)
         var to_k = heads_of(of_key.shape(), of_key.strides(), 1)
         var to_v = heads_of(of_value.shape(), of_value.strides(), 1)
-        var gp = grad.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var qp = q.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var kp = k.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var vp = v.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var lp = log_sums.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var mp = mask.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var dqp = of_query.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var dkp = of_key.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var dvp = of_value.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var gp = untracked(grad.unsafe_ptr())
+        var qp = untracked(q.unsafe_ptr())
+        var kp = untracked(k.unsafe_ptr())
+        var vp = untracked(v.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
+        var lp = untracked(log_sums.unsafe_ptr())
+        var mp = untracked(mask.unsafe_ptr())
+        var dqp = untracked(of_query.unsafe_ptr())
+        var dkp = untracked(of_key.unsafe_ptr())
+        var dvp = untracked(of_value.unsafe_ptr())
         if batch * qs.heads * qs.rows * ks.rows * qs.width * vs.width == 0:
             _fill_rows(dqp, 1, 0, batch * qs.heads * qs.rows * qs.width)
             _fill_rows(dkp, 1, 0, batch * ks.heads * ks.rows * ks.width)
@@ -186,7 +186,7 @@ struct AttentionBackward:
         var scratch = List[Scalar[dtype]](
             unsafe_uninit_length=tasks * space + owners * (parts - 1) * partial
         )
-        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(scratch.unsafe_ptr())
         var pp = sp.unsafe_offset(tasks * space)
 
         def work(

@@ -8,11 +8,11 @@ from std.sys import simd_width_of, size_of
 from std.utils.index import IndexList
 from std.utils.numerics import isnan, min_or_neg_inf
 
-from ..mathematics.elementary import log
-from ..gemm.blas import GRAIN, Gemm, tasks_for
-from ..gemm.panels import Address
-from ..normalization.softmax import exponential
+from ..core.memory import Address, untracked
 from ..core.team import parallelism_level, sync_parallelize
+from ..gemm.blas import GRAIN, Gemm, tasks_for
+from ..mathematics.elementary import log
+from ..normalization.softmax import exponential
 
 # Elements of a block of scores: half of a small second-level cache.
 comptime BLOCK = 65536
@@ -179,12 +179,12 @@ struct Attention:
             return
         if ks.heads * vs.heads == 0 or qs.heads % ks.heads + qs.heads % vs.heads != 0:
             raise Error("the heads of the queries are no multiple of those of keys and values")
-        var qp = q.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var kp = k.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var vp = v.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var lp = log_sums.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var mp = mask.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var qp = untracked(q.unsafe_ptr())
+        var kp = untracked(k.unsafe_ptr())
+        var vp = untracked(v.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
+        var lp = untracked(log_sums.unsafe_ptr())
+        var mp = untracked(mask.unsafe_ptr())
         var has_mask = masked != 0
         var is_causal = causal != 0
         var factor = scale.cast[dtype]()
@@ -222,7 +222,7 @@ struct Attention:
         var tasks = tasks_for(units, batch * qs.heads * max(cost, read * BYTE))
         var chunk = ceildiv(units, tasks)
         var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * block * ks.rows)
-        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(scratch.unsafe_ptr())
 
         def work(
             task: Int,

@@ -5,12 +5,12 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_store
 
+from ..core.memory import Address, Untracked, untracked
+from ..core.team import sync_parallelize
+from ..core.vectors import below
 from ..gemm.blas import tasks_for
 from .finish import Finish
 from .planes import MASKED, Layout, Shape, Window, phase_planes
-from ..gemm.panels import Address
-from ..core.team import sync_parallelize
-from ..core.vectors import below
 
 # Rows of windows whose sums are in registers together.
 comptime ROWS = 4
@@ -77,7 +77,7 @@ def _listed[
 ](
     to: Address[dtype],
     planes: Address[dtype],
-    begins: Pointer[Int, MutAnyOrigin],
+    begins: Pointer[Int, Untracked],
     extent: Int,
     weight: Address[dtype],
     taps: Int,
@@ -122,7 +122,7 @@ def _rows[
     to: Address[dtype],
     planes: Address[dtype],
     size: Int,
-    begins: Pointer[Int, MutAnyOrigin],
+    begins: Pointer[Int, Untracked],
     extent: Int,
     weight: Address[dtype],
     high: Window,
@@ -175,10 +175,10 @@ def convolve_single_channels[
         for tap_x in range(wide.kernel):
             var place = high.phase(tap_y) * layout.planes() + layout.plane(tap_x)
             begins.append(place * size + high.step(tap_y) * extent + layout.step(tap_x))
-    var begin = begins.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var begin = untracked(begins.unsafe_ptr())
     var space = high.stride * layout.planes() * size
     var images = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
-    var ip = images.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var ip = untracked(images.unsafe_ptr())
 
     def work(
         task: Int,

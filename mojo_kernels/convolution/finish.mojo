@@ -5,8 +5,8 @@ from std.memory import Pointer
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
+from ..core.memory import Address
 from ..gemm.blas import activated
-from ..gemm.panels import Address
 
 
 @always_inline

@@ -4,6 +4,7 @@ of known statistics, a sum, an activation) is done to its sums while they are in
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
+from ..core.memory import untracked
 from .finish import Finish, Norm
 from .kinds import convolve
 from .planes import Shape, Window
@@ -81,7 +82,7 @@ struct Convolution:
             epsilon.cast[dtype](),
         )
         var factors = List[Scalar[dtype]](unsafe_uninit_length=2 * shape.outputs)
-        var fp = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var fp = untracked(factors.unsafe_ptr())
         if not norm.idle():
             norm.factors(fp, shape.outputs)
         var finish = Finish[dtype, activation](
@@ -89,8 +90,8 @@ struct Convolution:
             Int(residual.unsafe_ptr()) if residual.dim_size[0]() != 0 else 0,
             shape.outputs,
         )
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var wp = weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var xp = untracked(x.unsafe_ptr())
+        var wp = untracked(weight.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         convolve(op, xp, wp, shape, finish)
         _ = factors^

@@ -1,11 +1,11 @@
 """Which of the ways to convolve a convolution takes."""
 
+from ..core.memory import Address
 from .depthwise import convolve_single_channels
 from .finish import Finish
 from .planes import Shape
 from .products import convolve_by_products
 from .winograd import convolved_by_winograd
-from ..gemm.panels import Address
 
 
 @always_inline

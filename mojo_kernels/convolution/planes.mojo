@@ -5,7 +5,7 @@ from std.math import ceildiv
 from std.sys import CompilationTarget, simd_width_of
 from std.sys.intrinsics import masked_load
 
-from ..gemm.panels import Address
+from ..core.memory import Address
 from ..core.vectors import below, every
 
 # Whether a part of a vector costs no more than a whole one.

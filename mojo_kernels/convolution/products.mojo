@@ -5,12 +5,13 @@ side in planes, one for each phase of the stride, and in the image itself if the
 from std.math import ceildiv
 from std.sys import simd_width_of, size_of
 
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize
 from ..gemm.blas import tasks_for
+from ..gemm.panels import DEPTH, WIDE, Matrix, product
 from .finish import Finish
 from .planes import Layout, Shape, phase_planes
 from .tiles import pack_rows, product_of_taps, space_size
-from ..gemm.panels import DEPTH, WIDE, Address, Matrix, product
-from ..core.team import sync_parallelize
 
 # Bytes of the planes and the sums of a tile of windows: half of a second-level cache.
 comptime TILE = 1048576
@@ -161,14 +162,14 @@ def convolve_by_products[
                 var place = high.phase(tap_y) * layout.planes() + layout.plane(tap_x)
                 var at = high.step(tap_y) * extent + layout.step(tap_x)
                 begins.append(channel * planes + place * size + at)
-    var begin = begins.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var begin = untracked(begins.unsafe_ptr())
     var left_space = min(slab, SLAB) * block * taps + panel
     var spare_space = space_size[dtype](min(slab, SLAB), block * taps)
     var sums_space = 0 if dense else together * slab * tile
     var planes_space = 0 if plain else together * block * planes
     var space = left_space + spare_space + sums_space + planes_space
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
-    var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var sp = untracked(scratch.unsafe_ptr())
 
     def work(
         task: Int,

@@ -5,12 +5,13 @@ where they lie, from an offset for each tap."""
 from std.math import ceildiv
 from std.sys import simd_width_of
 
+from ..core.memory import Address, Untracked
+from ..gemm.panels import WIDE, _high, transpose
 from .planes import copy_line
-from ..gemm.panels import WIDE, Address, _high, transpose
 
 # Columns that are fewer than a vector are made alone if they are no more than these.
 comptime FEW = 4
-comptime Offsets = Pointer[Int, MutAnyOrigin]
+comptime Offsets = Pointer[Int, Untracked]
 
 
 @always_inline
@@ -71,7 +72,7 @@ def _tiles[
         var ap = a
         var start = b.unsafe_offset(n * wide * width * (1 if listed else depth))
         for p in range(depth):
-            var bp = start
+            var bp: Address[dtype]
             comptime if listed:
                 bp = start.unsafe_offset(offsets[unsafe_offset=p])
             else:

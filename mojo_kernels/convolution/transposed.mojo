@@ -9,13 +9,12 @@ from std.memory import Pointer
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
+from ..core.memory import Address, Untracked, untracked
+from ..core.team import sync_parallelize
+from ..core.vectors import below
 from .finish import Finish, Norm
 from .kinds import convolve
 from .planes import MASKED, Shape, Window
-from ..core.memory import Untracked
-from ..gemm.panels import Address
-from ..core.team import sync_parallelize
-from ..core.vectors import below
 
 # Numbers that a task copies.
 comptime GRAIN = 32768
@@ -93,7 +92,7 @@ struct _Weights[dtype: DType](TrivialRegisterPassable):
         var tap = self.high.last(phase_y) * self.wide.kernel + self.wide.last(phase_x)
         var down = self.high.apart() * self.wide.kernel
         var across = self.wide.apart()
-        var start = self.start.unsafe_origin_cast[MutAnyOrigin]()
+        var start = untracked(self.start)
         var each = max(1, GRAIN // max(1, inputs * rows * columns))
 
         def work(
@@ -238,10 +237,10 @@ struct ConvolutionTransposed:
         )
         if batch * outputs * high.output * wide.output == 0:
             return
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = untracked(output.unsafe_ptr())
+        var xp = untracked(x.unsafe_ptr())
         var weights = _Weights(
-            weight.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(weight.unsafe_ptr()),
             inputs,
             outputs,
             Int(groups),
@@ -252,7 +251,7 @@ struct ConvolutionTransposed:
         var address = Int(bias.unsafe_ptr()) if biased else 0
         var norm = Norm[dtype](address, 0, 0, 0, 0, Scalar[dtype](0))
         var factors = List[Scalar[dtype]](unsafe_uninit_length=2 * outputs)
-        var fp = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var fp = untracked(factors.unsafe_ptr())
         if biased:
             norm.factors(fp, outputs)
         var finish = Finish[dtype, "none"](Int(fp) if biased else 0, 0, outputs)
@@ -261,12 +260,12 @@ struct ConvolutionTransposed:
         var part = List[Scalar[dtype]](
             unsafe_uninit_length=1 if whole else batch * outputs * pixels
         )
-        var pp = part.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var pp = untracked(part.unsafe_ptr())
         var taps = high.kernel * wide.kernel
         var turned = List[Scalar[dtype]](
             unsafe_uninit_length=max(1, outputs * (inputs // Int(groups)) * taps)
         )
-        var tp = turned.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var tp = untracked(turned.unsafe_ptr())
         for phase_y in range(min(high.stride, high.output)):
             for phase_x in range(min(wide.stride, wide.output)):
                 var count = high.taps(phase_y) * wide.taps(phase_x)
@@ -285,7 +284,7 @@ struct ConvolutionTransposed:
                     convolve(to, xp, tp, shape, finish)
                 if whole and met:
                     break
-                var values = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+                var values = untracked(bias.unsafe_ptr())
                 _spread(
                     op,
                     to,

@@ -7,12 +7,12 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of, size_of
 
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize
 from ..gemm.blas import tasks_for
+from ..gemm.panels import DEPTH
 from .planes import Layout, Shape, Window, phase_planes
 from .weight_tiles import Stretch, panels_size, tiles_by_dots, tiles_by_panels
-from ..core.memory import Untracked
-from ..gemm.panels import DEPTH, Address
-from ..core.team import sync_parallelize
 
 # Pixels of an output channel's gradient at a time: those of a tile stay in the first-level cache.
 comptime STRETCH = 1536
@@ -71,13 +71,13 @@ def convolution_weight_gradient[
                 var place = high.phase(tap_y) * layout.planes() + layout.plane(tap_x)
                 place = place * size + high.step(tap_y) * wide.output
                 begins.append(channel * channel_space + place)
-    var begin = begins.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var begin = untracked(begins.unsafe_ptr())
     var planes_space = 0 if plain else block * channel_space
     var space = planes_space + panels
     var units = shape.groups * blocks * cuts
     tasks = min(tasks, units)
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=max(1, tasks * space))
-    var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var sp = untracked(scratch.unsafe_ptr())
 
     def work(
         task: Int,
@@ -152,9 +152,9 @@ def convolution_weight_gradient[
                     var place = (image * shape.outputs + output) * shape.pixels()
                     var gradient = gp.unsafe_offset(place + top * wide.output)
                     var of = Stretch[dtype](
-                        gradient.unsafe_origin_cast[Untracked](),
-                        met.unsafe_origin_cast[Untracked](),
-                        begin.unsafe_origin_cast[Untracked](),
+                        untracked(gradient),
+                        untracked(met),
+                        untracked(begin),
                         images,
                         rows * wide.output,
                         shape.pixels(),
@@ -218,7 +218,7 @@ struct ConvolutionWeightGradient:
                 Int(dilation_x),
             ),
         )
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = untracked(output.unsafe_ptr())
         var count = shape.outputs * shape.depth()
         if count == 0:
             return
@@ -228,7 +228,7 @@ struct ConvolutionWeightGradient:
             return
         convolution_weight_gradient(
             op,
-            gradient.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            untracked(gradient.unsafe_ptr()),
+            untracked(x.unsafe_ptr()),
             shape,
         )

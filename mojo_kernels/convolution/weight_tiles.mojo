@@ -6,9 +6,9 @@ from std.memory import Pointer
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load
 
-from ..core.memory import Untracked
-from ..gemm.panels import WIDE, Address, Matrix, pack_left, tiles, transpose
+from ..core.memory import Address, Untracked, untracked
 from ..core.vectors import below, totals
+from ..gemm.panels import WIDE, Matrix, pack_left, tiles, transpose
 
 # Outputs and taps of a tile of dot products.
 comptime DOWN = 4
@@ -37,14 +37,12 @@ struct Stretch[dtype: DType](TrivialRegisterPassable):
     @always_inline
     def line(self, output: Int) -> Address[Self.dtype]:
         """The gradients of an output in the first image."""
-        return self.gradient.unsafe_offset(output * self.row).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.gradient.unsafe_offset(output * self.row))
 
     @always_inline
     def met(self, tap: Int) -> Address[Self.dtype]:
         """What a tap meets in the first image."""
-        return self.planes.unsafe_offset(self.begins[unsafe_offset=tap]).unsafe_origin_cast[
-            MutAnyOrigin
-        ]()
+        return untracked(self.planes.unsafe_offset(self.begins[unsafe_offset=tap]))
 
 
 @no_inline

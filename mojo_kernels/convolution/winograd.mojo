@@ -7,7 +7,10 @@ middle: each of the 16 positions has a product of matrices `[outputs, channels]`
 from std.math import ceildiv
 from std.sys import simd_width_of, size_of
 
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize
 from ..gemm.blas import tasks_for
+from ..gemm.panels import WIDE, _high
 from .finish import Finish
 from .planes import Shape
 from .tiles import tiles
@@ -20,8 +23,6 @@ from .winograd_transforms import (
     transform_images,
     transform_weights,
 )
-from ..gemm.panels import WIDE, Address, _high
-from ..core.team import sync_parallelize
 
 # Bytes of the transformed tiles of a block: they stay in the second-level cache.
 comptime BLOCK = 786432
@@ -109,13 +110,13 @@ def convolve_by_winograd[
     var offsets = List[Int](capacity=channels_each)
     for channel in range(channels_each):
         offsets.append(channel * plan.apart())
-    var offset = offsets.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var offset = untracked(offsets.unsafe_ptr())
     var fine = List[Bool](length=tasks, fill=True)
-    var fp = fine.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var fp = untracked(fine.unsafe_ptr())
     var weights = List[Scalar[dtype]](
         unsafe_uninit_length=(panels if before else tasks) * POSITIONS * plan.panel
     )
-    var up = weights.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var up = untracked(weights.unsafe_ptr())
     var tiles_space = channels_each * plan.apart()
     var panel_sums = POSITIONS * rows * plan.row
     var sums_space = panel_sums * (1 if stages == 1 else panels_each)
@@ -124,7 +125,7 @@ def convolve_by_winograd[
     image_space = max(max(image_space, 4 * plan.row), SOME * TAPS * rows + columns)
     var space = tiles_space + sums_space + image_space
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
-    var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var sp = untracked(scratch.unsafe_ptr())
     var chunk = ceildiv(panels, tasks)
 
     def prepare(

@@ -4,10 +4,11 @@ weights of some outputs, and of numbers of neighbouring tiles."""
 from std.math import ceildiv
 from std.sys import simd_width_of
 
+from ..core.memory import Address
+from ..gemm.panels import WIDE
 from .finish import Finish
 from .planes import Layout, Shape, Window, phase_planes
 from .tiles import pack_rows
-from ..gemm.panels import WIDE, Address
 
 # Numbers of a transformed tile.
 comptime POSITIONS = 16

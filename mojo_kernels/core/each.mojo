@@ -10,7 +10,7 @@ from std.sys import simd_width_of
 from std.utils.index import IndexList
 
 from .fused import store
-from .team import STEPS, parallelism_level, sync_parallelize
+from .team import STEPS, sync_parallelize, task_count
 
 # Elements of a task.
 comptime GRAIN = 8192
@@ -48,7 +48,7 @@ def foreach[
         if lines * n == 0:
             return
         # Long lines are cut, short ones put together.
-        var tasks = max(1, min(parallelism_level(None), lines * n // GRAIN))
+        var tasks = task_count(lines * n, lines * n, GRAIN)
         var parts = 1 if lines >= tasks else ceildiv(tasks, lines)
         var length = ceildiv(ceildiv(n, parts), width) * width
         parts = ceildiv(n, length)

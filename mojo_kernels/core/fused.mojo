@@ -17,6 +17,7 @@ from std.memory import AddressSpace, Pointer
 from std.utils import StaticTuple
 from std.utils.index import IndexList
 
+from .memory import Address
 from .team import STEPS
 
 
@@ -114,7 +115,7 @@ comptime TensorList[dtype: DType, rank: Int, size: Int] = FusedInputVariadicTens
 @always_inline
 def tensor_list[
     dtype: DType, rank: Int, size: Int
-](words: Pointer[Int64, MutAnyOrigin]) -> TensorList[dtype, rank, size]:
+](words: Address[DType.int64]) -> TensorList[dtype, rank, size]:
     """The tensors that a step hands a kernel of a variable number of them: of each its address,
     sizes and strides, one after the other in `words`."""
     comptime length = 1 + 2 * rank

@@ -2,8 +2,8 @@
 
 from std.math import ceildiv
 
-from ..gemm.panels import Address
-from .team import parallelism_level, sync_parallelize
+from .memory import Address, untracked
+from .team import sync_parallelize, task_count
 
 comptime GRAIN = 65536
 
@@ -11,10 +11,10 @@ comptime GRAIN = 65536
 def check_range(index: Address[DType.int64], count: Int, start: Int, size: Int) raises:
     """Raises unless each of `count` indices is from `start` up to and without `size`."""
     comptime width = 8
-    var tasks = max(1, min(parallelism_level(None), count // GRAIN))
+    var tasks = task_count(count, count, GRAIN)
     var chunk = ceildiv(count, tasks)
     var found = List[Int](length=tasks, fill=-1)
-    var fp = found.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var fp = untracked(found.unsafe_ptr())
 
     def work(task: Int) {var index, var count, var start, var size, var chunk, var fp}:
         var at = task * chunk

@@ -5,7 +5,7 @@ from max.algorithm import elementwise
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 
-from .team import parallelism_level, sync_parallelize
+from .team import sync_parallelize, task_count
 
 comptime GRAIN = 32768
 
@@ -18,8 +18,7 @@ def each_line[
 ](work: Work, lines: Int, cost: Int, ctx: DeviceContext) raises:
     """Calls `work` with each of `lines` numbers, about `cost` steps a call."""
     comptime if target == "cpu":
-        var tasks = min(parallelism_level(None), lines)
-        tasks = max(1, min(tasks, lines * cost // GRAIN))
+        var tasks = task_count(lines, lines * cost, GRAIN)
         var chunk = ceildiv(lines, tasks)
 
         def some(task: Int) {var work, var lines, var chunk}:

@@ -30,6 +30,18 @@ def parallelism_level(ctx: NoneType) -> Int:
 
 
 @always_inline
+def task_count(units: Int, steps: Int, grain: Int) -> Int:
+    """How many tasks to cut units of work into.
+
+    Args:
+        units: What a task has at least one of.
+        steps: What all of them take together.
+        grain: The steps that are worth a task.
+    """
+    return max(1, min(min(parallelism_level(None), units), steps // grain))
+
+
+@always_inline
 def sync_parallelize[
     Work: def(Int) -> None, //
 ](work: Work, tasks: Int):

@@ -4,7 +4,8 @@ from std.bit import log2_floor
 from std.math import iota
 from std.sys import simd_width_of
 
-from ..gemm.panels import Address
+from .memory import Address
+
 
 
 @always_inline

@@ -9,6 +9,7 @@ from std.sys import simd_width_of
 from std.utils.numerics import nan
 
 from ..core.each import foreach
+from ..core.memory import Address, untracked
 
 
 @always_inline
@@ -38,7 +39,7 @@ def _integer[
 
 def _has_zero[
     dtype: DType, //
-](values: Pointer[Scalar[dtype], MutAnyOrigin], size: Int) -> Bool:
+](values: Address[dtype], size: Int) -> Bool:
     comptime width = simd_width_of[dtype]()
     var zeros = SIMD[DType.bool, width](fill=False)
     var whole = size // width * width
@@ -65,7 +66,7 @@ struct IntegerDivision:
         ctx: DeviceContext,
     ) raises:
         comptime if target == "cpu":
-            if _has_zero(y.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), y.size()):
+            if _has_zero(untracked(y.unsafe_ptr()), y.size()):
                 raise Error("ZeroDivisionError")
 
         @always_inline

@@ -6,8 +6,8 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
-from ..core.team import parallelism_level, sync_parallelize
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 from .gpu import on_gpu
 from .lines import C2C, C2R, R2C, R2C_FULL, transform_lines
 from .tables import Tables
@@ -38,12 +38,11 @@ def _on_cpu[
     # A transform of `n + 1` numbers fits as well.
     var room = 2 * (max(tables.length, n) + 1)
     var memory = List[Scalar[dtype]](unsafe_uninit_length=tables.size)
-    var tasks = min(parallelism_level(None), lines)
-    tasks = max(1, min(tasks, lines * tables.length * 4 // GRAIN))
+    var tasks = task_count(lines, lines * tables.length * 4, GRAIN)
     var lanes = width if tables.length <= SHORT and lines >= width else 1
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * 2 * room * lanes)
-    var spare = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    tables.fill(memory.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), spare)
+    var spare = untracked(scratch.unsafe_ptr())
+    tables.fill(untracked(memory.unsafe_ptr()), spare)
     var chunk = ceildiv(ceildiv(lines, lanes), tasks) * lanes
     var factor = scale.cast[dtype]()
 
@@ -141,8 +140,8 @@ struct Transform:
         comptime which = C2C if kind == "c2c" else (
             R2C if kind == "r2c" else (R2C_FULL if kind == "r2c_full" else C2R)
         )
-        var from_ = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var to = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var from_ = untracked(x.unsafe_ptr())
+        var to = untracked(output.unsafe_ptr())
         comptime if target == "cpu":
             _on_cpu[which](from_, row_x, to, row_y, lines, n, inverse, scale)
         else:
@@ -155,8 +154,8 @@ struct Transform:
                 n,
                 inverse,
                 scale,
-                first.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-                second.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-                roots.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+                untracked(first.unsafe_ptr()),
+                untracked(second.unsafe_ptr()),
+                untracked(roots.unsafe_ptr()),
                 ctx,
             )

@@ -4,7 +4,7 @@ from layout import Coord
 from max.algorithm import elementwise
 from max.gpu.host import DeviceContext
 
-from ..gemm.panels import Address
+from ..core.memory import Address
 from .butterflies import Lanes, butterfly
 from .lines import C2C, C2R, R2C
 from .roots import Plan, root

@@ -4,7 +4,8 @@ Complex numbers are pairs, real part first."""
 
 from std.sys import simd_width_of
 
-from ..gemm.panels import Address, transpose
+from ..core.memory import Address
+from ..gemm.panels import transpose
 from .tables import Tables
 
 

@@ -6,7 +6,7 @@ planes on the way in and out makes the inverse."""
 
 from std.sys import simd_width_of
 
-from ..gemm.panels import Address
+from ..core.memory import Address
 from .butterflies import Lanes, butterfly
 from .roots import Plan
 

@@ -3,7 +3,7 @@
 from std.math import fma
 from std.sys import simd_width_of
 
-from ..gemm.panels import Address
+from ..core.memory import Address
 
 comptime TWO_PI = 6.283185307179586476925286766559
 

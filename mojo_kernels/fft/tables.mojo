@@ -3,7 +3,7 @@ factor."""
 
 from std.memory import Pointer
 
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 from .passes import transform_planes
 from .roots import Plan, fill_table, root, table_size
 
@@ -19,7 +19,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
     var n: Int
     # Length of the passes: `n`, or that of the convolution.
     var length: Int
-    var place: Pointer[Scalar[Self.dtype], UntrackedOrigin[mut=True]]
+    var place: Address[Self.dtype]
     var chirp: Int
     var filter: Int
     var halves: Int
@@ -38,13 +38,13 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
         extra = 0 if self.length == n else 2 * self.length
         self.halves = self.filter + extra
         self.size = self.halves + (2 * (n // 2 + 1) if real != 0 else 0)
-        self.place = Pointer[Scalar[Self.dtype], UntrackedOrigin[mut=True]](
+        self.place = Address[Self.dtype](
             unsafe_from_address=8
         )
 
     @always_inline
     def start(self) -> Address[Self.dtype]:
-        return self.place.unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.place)
 
     @always_inline
     def convolves(self) -> Bool:
@@ -52,7 +52,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
 
     def fill(mut self, at: Address[Self.dtype], scratch: Address[Self.dtype]):
         """Computes everything. `scratch` has room for four times the length."""
-        self.place = at.unsafe_origin_cast[UntrackedOrigin[mut=True]]()
+        self.place = untracked(at)
         fill_table(at, self.length)
         if self.size > self.halves:
             for k in range(self.n // 2 + 1):

@@ -12,8 +12,9 @@ from std.memory import Pointer, bitcast
 from std.sys import get_defined_string
 from std.sys.intrinsics import PrefetchOptions, llvm_intrinsic, prefetch
 
-from .panels import LINE, Address, Matrix, transpose
+from ..core.memory import Address, untracked
 from ..core.team import STEPS
+from .panels import LINE, Matrix, transpose
 
 comptime UNIT = get_defined_string["TMB_BFLOAT16", ""]() if STEPS else ""
 
@@ -261,10 +262,10 @@ def _by_lines[
     var wide = min(LINES, ceildiv(others, SIDE) * SIDE)
     # Past the end are the last loads and stores of whole vectors.
     var space = List[BFloat16](unsafe_uninit_length=deep * (wide + BLOCK) + BLOCK * SIDE)
-    var panels = space.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var panels = untracked(space.unsafe_ptr())
     var copied = panels.unsafe_offset(deep * wide)
     var sums = List[Float32](unsafe_uninit_length=BLOCK * BLOCK)
-    var block = sums.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var block = untracked(sums.unsafe_ptr())
     var unit = Kind()
     for p in range(0, k, DEEP):
         var steps = min(DEEP, k - p)

@@ -6,10 +6,11 @@ from std.math import erf, exp, tanh
 from std.memory import Pointer
 from std.utils.numerics import min_or_neg_inf, nan
 
+from ..core.memory import Address, untracked
+from ..core.team import task_count
 from .bfloat16 import multiply_pairs, takes_pairs
 from .few_rows import few_rows, takes_few_rows
-from .panels import Address, Matrix, product, reads_once
-from ..core.team import parallelism_level
+from .panels import Matrix, product, reads_once
 
 # transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc. Numbers of 64
 # bits, little-endian and positive, serve a library that reads 32 as well.
@@ -159,27 +160,28 @@ struct Gemm(TrivialRegisterPassable):
         var third = Int64(max(row_c, 1))
         var address = self.routine
         Pointer(to=address).unsafe_bitcast[Routine[dtype]]()[](
-            Pointer(to=ta).unsafe_origin_cast[MutAnyOrigin](),
-            Pointer(to=tb).unsafe_origin_cast[MutAnyOrigin](),
-            Pointer(to=rows).unsafe_origin_cast[MutAnyOrigin](),
-            Pointer(to=columns).unsafe_origin_cast[MutAnyOrigin](),
-            Pointer(to=inner).unsafe_origin_cast[MutAnyOrigin](),
-            Pointer(to=one).unsafe_origin_cast[MutAnyOrigin](),
+            untracked(Pointer(to=ta)),
+            untracked(Pointer(to=tb)),
+            untracked(Pointer(to=rows)),
+            untracked(Pointer(to=columns)),
+            untracked(Pointer(to=inner)),
+            untracked(Pointer(to=one)),
             b,
-            Pointer(to=first).unsafe_origin_cast[MutAnyOrigin](),
+            untracked(Pointer(to=first)),
             a,
-            Pointer(to=second).unsafe_origin_cast[MutAnyOrigin](),
-            Pointer(to=kept).unsafe_origin_cast[MutAnyOrigin](),
+            untracked(Pointer(to=second)),
+            untracked(Pointer(to=kept)),
             c,
-            Pointer(to=third).unsafe_origin_cast[MutAnyOrigin](),
+            untracked(Pointer(to=third)),
         )
+        # The library reads them while it runs.
+        _ = (ta, tb, rows, columns, inner, one, first, second, kept, third)
 
 
 @always_inline
 def tasks_for(units: Int, multiplications: Int) -> Int:
     """How many tasks to cut `units` into that cost so much together."""
-    var most = min(parallelism_level(None), units)
-    return max(1, min(most, multiplications // GRAIN))
+    return task_count(units, multiplications, GRAIN)
 
 
 @always_inline

@@ -5,9 +5,10 @@ from std.math import ceildiv
 from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 
-from ..mathematics.float8 import widened
-from .panels import LINE, WIDE, Address, Matrix, left_size, pack_left, tiles
+from ..core.memory import Address, untracked
 from ..core.vectors import below, totals
+from ..mathematics.float8 import widened
+from .panels import LINE, WIDE, Matrix, left_size, pack_left, tiles
 
 # Rows of a result that count as few.
 comptime FEW = 48
@@ -70,10 +71,10 @@ def _by_columns[
     comptime Some = SIMD[b_type, width]
     var deep = min(DEEP, BLOCK // max(1, min(n, BROAD)))
     var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, deep) + width)
-    var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var lp = untracked(left.unsafe_ptr())
     # What is left of the columns: reading whole vectors could leave the memory of `b`.
     var rest = List[Scalar[b_type]](unsafe_uninit_length=deep * panel)
-    var rest_pointer = rest.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var rest_pointer = untracked(rest.unsafe_ptr())
     for j0 in range(0, n, BROAD):
         var columns = min(BROAD, n - j0)
         for p in range(0, k, deep):

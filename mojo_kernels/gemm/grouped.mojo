@@ -4,10 +4,11 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
 
-from .blas import ROWS, Gemm, sum_type, tasks_for
-from ..programs.operations import to_memory
-from .panels import COLUMNS
+from ..core.memory import untracked
 from ..core.team import sync_parallelize
+from ..programs.operations import to_memory
+from .blas import ROWS, Gemm, sum_type, tasks_for
+from .panels import COLUMNS
 
 
 @register("tmb_grouped_matmul")
@@ -37,10 +38,10 @@ struct GroupedMatmul:
         var groups = ends.dim_size[0]()
         var tb = transposed_b != 0
         var row_b = k if tb else n
-        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var ep = ends.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(a.unsafe_ptr())
+        var bp = untracked(b.unsafe_ptr())
+        var ep = untracked(ends.unsafe_ptr())
+        var cp = untracked(output.unsafe_ptr())
         var before = Int64(0)
         for g in range(groups):
             var end = ep[unsafe_offset=g]
@@ -56,7 +57,7 @@ struct GroupedMatmul:
         var scratch = List[Scalar[sum]](
             unsafe_uninit_length=1 if sum == dtype else tasks * ROWS * COLUMNS
         )
-        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(scratch.unsafe_ptr())
 
         def work(
             task: Int,

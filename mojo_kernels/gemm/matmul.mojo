@@ -4,11 +4,12 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.sys import simd_width_of
 
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize
+from ..programs.operations import to_memory
 from .blas import ROWS, Gemm, activated, sum_type
 from .grids import Grid
-from ..programs.operations import to_memory
-from .panels import COLUMNS, Address
-from ..core.team import sync_parallelize
+from .panels import COLUMNS
 
 
 @always_inline
@@ -82,10 +83,10 @@ struct Matmul:
         var step_a = 0 if a.dim_size[0]() == 1 else a.stride_length[0]()
         var step_b = 0 if b.dim_size[0]() == 1 else b.stride_length[0]()
         var step_c = output.stride_length[0]()
-        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var addend = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(a.unsafe_ptr())
+        var bp = untracked(b.unsafe_ptr())
+        var cp = untracked(output.unsafe_ptr())
+        var addend = untracked(bias.unsafe_ptr())
         var biased = bias.dim_size[0]() != 0
 
         var grid = Grid(batch, m, n, k)
@@ -93,7 +94,7 @@ struct Matmul:
         var scratch = List[Scalar[sum]](
             unsafe_uninit_length=1 if sum == dtype else grid.tasks * ROWS * COLUMNS
         )
-        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(scratch.unsafe_ptr())
 
         def work(
             task: Int,

@@ -10,9 +10,8 @@ from std.memory import Pointer
 from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
 
+from ..core.memory import Address, untracked
 from ..mathematics.float8 import widened
-
-comptime Address[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
 
 # Steps along the inner dimension at a time: two panels fit the first cache.
 comptime DEPTH = 384
@@ -45,23 +44,23 @@ def _high() -> Int:
 struct Matrix[dtype: DType](TrivialRegisterPassable):
     """Numbers in memory, `row` and `column` the distances of neighbours."""
 
-    var start: Pointer[Scalar[Self.dtype], UntrackedOrigin[mut=True]]
+    var start: Address[Self.dtype]
     var row: Int
     var column: Int
 
     @always_inline
     def __init__(out self, start: Address[Self.dtype], row: Int, column: Int):
         """The matrix that begins at `start`."""
-        self.start = start.unsafe_origin_cast[UntrackedOrigin[mut=True]]()
+        self.start = untracked(start)
         self.row = row
         self.column = column
 
     @always_inline
     def at(self, row: Int, column: Int) -> Address[Self.dtype]:
         """The address of a number."""
-        return self.start.unsafe_offset(
+        return untracked(self.start.unsafe_offset(
             row * self.row + column * self.column
-        ).unsafe_origin_cast[MutAnyOrigin]()
+        ))
 
     @always_inline
     def from_(self, row: Int, column: Int) -> Self:
@@ -400,8 +399,8 @@ def product[
     var right = List[Scalar[sum]](
         unsafe_uninit_length=right_size[sum](panel if once else n, min(DEPTH, k)) + width
     )
-    var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    var rp = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var lp = untracked(left.unsafe_ptr())
+    var rp = untracked(right.unsafe_ptr())
     if once:
         for p in range(0, k, DEPTH):
             var depth = min(DEPTH, k - p)

@@ -7,12 +7,13 @@ from std.math import ceildiv
 from std.memory import Pointer
 from std.sys import CompilationTarget, llvm_intrinsic, simd_width_of
 
-from .blas import ROWS, Gemm, product_cost, tasks_for
-from ..mathematics.float8 import float8
-from .grids import Grid
-from ..programs.operations import to_memory
-from .panels import COLUMNS, DEPTH, TALL, WIDE, Address, Matrix, left_size, pack_left, tiles
+from ..core.memory import Address, untracked
 from ..core.team import STEPS, sync_parallelize
+from ..mathematics.float8 import float8
+from ..programs.operations import to_memory
+from .blas import ROWS, Gemm, product_cost, tasks_for
+from .grids import Grid
+from .panels import COLUMNS, DEPTH, TALL, WIDE, Matrix, left_size, pack_left, tiles
 
 comptime SUM = DType.float32
 # Numbers widened at a time.
@@ -60,15 +61,15 @@ struct ScaledMatmul:
         var row_b = b.stride_length[0]()
         var tb = transposed_b != 0
         comptime stored = right_type if kind == "int8" else float8[kind]()
-        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]().unsafe_bitcast[Scalar[stored]]()
-        var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var factors = scales.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var addend = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(a.unsafe_ptr())
+        var bp = untracked(b.unsafe_ptr()).unsafe_bitcast[Scalar[stored]]()
+        var cp = untracked(output.unsafe_ptr())
+        var factors = untracked(scales.unsafe_ptr())
+        var addend = untracked(bias.unsafe_ptr())
         var biased = bias.dim_size[0]() != 0
         var grid = Grid(1, m, n, k)
         var scratch = List[Scalar[SUM]](unsafe_uninit_length=grid.tasks * ROWS * COLUMNS)
-        var sp = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(scratch.unsafe_ptr())
 
         def work(
             task: Int,
@@ -145,9 +146,9 @@ struct IntegerMatmul:
         var row_a = a.stride_length[0]()
         var row_b = b.stride_length[0]()
         var tb = transposed_b != 0
-        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(a.unsafe_ptr())
+        var bp = untracked(b.unsafe_ptr())
+        var cp = untracked(output.unsafe_ptr())
         var grid = Grid(1, m, n, k)
 
         def work(
@@ -226,14 +227,14 @@ struct Int4Matmul:
         if m * n == 0:
             return
         var weights = Packed[dtype, block](
-            b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            scales.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            untracked(b.unsafe_ptr()),
+            untracked(scales.unsafe_ptr()),
             n,
             k,
             Int(group),
         )
-        var left = Matrix(a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), a.stride_length[0](), 1)
-        var cp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var left = Matrix(untracked(a.unsafe_ptr()), a.stride_length[0](), 1)
+        var cp = untracked(output.unsafe_ptr())
         var blocks = ceildiv(n, block)
         var tasks = tasks_for(blocks, product_cost(1, m, n, k))
         var chunk = ceildiv(blocks, tasks)
@@ -249,7 +250,7 @@ struct Int4Matmul:
                 for p in range(weights.k):
                     wide[i * weights.k + p] = left.at(i, p)[].cast[SUM]()
             var lines = Matrix(
-                wide.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), weights.k, 1
+                untracked(wide.unsafe_ptr()), weights.k, 1
             )
             for b in range(first, last):
                 var to = cp.unsafe_offset(b * block)
@@ -265,7 +266,7 @@ struct Packed[dtype: DType, block: Int](TrivialRegisterPassable):
     """Weights of 4 bits with their scales."""
 
     var bytes: Pointer[UInt8, UntrackedOrigin[mut=True]]
-    var scales: Pointer[Scalar[Self.dtype], UntrackedOrigin[mut=True]]
+    var scales: Address[Self.dtype]
     var n: Int
     var k: Int
     var group: Int
@@ -279,8 +280,8 @@ struct Packed[dtype: DType, block: Int](TrivialRegisterPassable):
         k: Int,
         group: Int,
     ):
-        self.bytes = bytes.unsafe_origin_cast[UntrackedOrigin[mut=True]]()
-        self.scales = scales.unsafe_origin_cast[UntrackedOrigin[mut=True]]()
+        self.bytes = untracked(bytes)
+        self.scales = untracked(scales)
         self.n = n
         self.k = k
         self.group = group
@@ -383,9 +384,9 @@ def _many[
     var left = List[Scalar[SUM]](unsafe_uninit_length=left_size(m, deep) + width)
     var right = List[Scalar[SUM]](unsafe_uninit_length=deep * block)
     var sums = List[Scalar[SUM]](unsafe_uninit_length=min(m, TALL) * across)
-    var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    var rp = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    var sp = sums.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var lp = untracked(left.unsafe_ptr())
+    var rp = untracked(right.unsafe_ptr())
+    var sp = untracked(sums.unsafe_ptr())
     for i in range(0, m, TALL):
         var rows = min(TALL, m - i)
         for p in range(0, weights.k, deep):

@@ -8,9 +8,9 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 
 from ..core.each import foreach
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
-from ..core.memory import Address, Untracked
-from ..core.team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 16384
 # Positions at a time: their taps stay in the cache.
@@ -30,15 +30,14 @@ def _sample_all[
     var blocks = ceildiv(shape.positions, BLOCK)
     var units = shape.batch * blocks
     var cost = shape.batch * shape.positions * (shape.channels + 4) * taps
-    var tasks = min(parallelism_level(None), cost // GRAIN)
-    tasks = max(1, min(tasks, units))
+    var tasks = task_count(units, cost, GRAIN)
     var chunk = ceildiv(units, tasks)
     var numbers = List[Int32](unsafe_uninit_length=tasks * taps * BLOCK)
     var weights = List[Scalar[dtype]](
         unsafe_uninit_length=tasks * taps * BLOCK
     )
-    var np = numbers.unsafe_ptr().unsafe_origin_cast[Untracked]()
-    var wp = weights.unsafe_ptr().unsafe_origin_cast[Untracked]()
+    var np = untracked(numbers.unsafe_ptr())
+    var wp = untracked(weights.unsafe_ptr())
 
     def work(
         task: Int,
@@ -137,13 +136,13 @@ struct GridSample:
             Int(padding),
             align != 0,
         )
-        var source = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var places = grid.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var source = untracked(x.unsafe_ptr())
+        var places = untracked(grid.unsafe_ptr())
         comptime if target == "cpu":
             _sample_all[mode, spatial](
                 source,
                 places,
-                output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                untracked(output.unsafe_ptr()),
                 shape,
             )
         else:

@@ -9,11 +9,11 @@ from std.memory import unsafe_memset_zero
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load
 
-from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
 from ..core.lines import each_line
-from ..core.memory import Address, Untracked
+from ..core.memory import Address, untracked
 from ..core.team import parallelism_level, sync_parallelize
 from ..core.vectors import below
+from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
 
 # Positions at a time: their taps stay in the cache.
 comptime BLOCK = 128
@@ -118,11 +118,11 @@ def _by_grid[
             for channel in range(shape.channels):
                 var plane = item * shape.channels + channel
                 _add_slopes[taps, spatial](
-                    sums.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                    untracked(sums.unsafe_ptr()),
                     given.unsafe_offset(plane * shape.positions + start),
                     source.unsafe_offset(plane * shape.pixels),
-                    pixels.unsafe_ptr().unsafe_origin_cast[Untracked](),
-                    slopes.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                    untracked(pixels.unsafe_ptr()),
+                    untracked(slopes.unsafe_ptr()),
                     count,
                 )
             for p in range(count):
@@ -200,11 +200,11 @@ struct GridSampleBackward:
             Int(padding),
             align != 0,
         )
-        var source = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var places = grid.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var given = gradient.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var to_image = by_image.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var to_grid = by_grid.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var source = untracked(x.unsafe_ptr())
+        var places = untracked(grid.unsafe_ptr())
+        var given = untracked(gradient.unsafe_ptr())
+        var to_image = untracked(by_image.unsafe_ptr())
+        var to_grid = untracked(by_grid.unsafe_ptr())
         comptime if target == "cpu":
             if image_wanted != 0:
                 _by_image[mode, spatial](given, places, to_image, shape)

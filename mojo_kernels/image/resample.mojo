@@ -7,7 +7,7 @@ from layout import Coord
 from max.gpu.host import DeviceContext
 
 from ..core.each import foreach
-from ..core.memory import Untracked
+from ..core.memory import untracked
 from .resample_rows import resize
 from .resample_table import Owner, axes, sum_type, weight_type
 from .taps import taps_of
@@ -60,8 +60,8 @@ struct Resample:
             var high_owner = Owner[sum](high)
             var wide_owner = Owner[sum](wide)
             resize[kind](
-                x.unsafe_ptr().unsafe_origin_cast[Untracked](),
-                output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                untracked(x.unsafe_ptr()),
+                untracked(output.unsafe_ptr()),
                 output.dim_size[0]() * output.dim_size[1](),
                 deep_owner.table(),
                 high_owner.table(),

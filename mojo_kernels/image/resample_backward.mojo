@@ -8,8 +8,8 @@ from std.memory import unsafe_memset_zero
 from std.sys import simd_width_of
 
 from ..core.each import foreach
-from ..core.memory import Address, Untracked
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 from .resample_rows import GRAIN
 from .resample_table import Owner, Table, axes
 from .taps import Taps
@@ -88,17 +88,16 @@ def _resize_backward[
     var rows = high.input * wide.output
     var volume = deep.input * area
     var cost = planes * max(volume, deep.output * outer) * high.taps
-    var tasks = min(parallelism_level(None), cost // GRAIN)
-    tasks = max(1, min(tasks, planes))
+    var tasks = task_count(planes, cost, GRAIN)
     var chunk = ceildiv(planes, tasks)
     var users = Users[dtype](wide)
-    var begins = users.starts.unsafe_ptr().unsafe_origin_cast[Untracked]()
-    var ends = users.outputs.unsafe_ptr().unsafe_origin_cast[Untracked]()
-    var weights = users.weights.unsafe_ptr().unsafe_origin_cast[Untracked]()
+    var begins = untracked(users.starts.unsafe_ptr())
+    var ends = untracked(users.outputs.unsafe_ptr())
+    var weights = untracked(users.weights.unsafe_ptr())
     var scratch = List[Scalar[dtype]](
         unsafe_uninit_length=tasks * (rows + area)
     )
-    var sp = scratch.unsafe_ptr().unsafe_origin_cast[Untracked]()
+    var sp = untracked(scratch.unsafe_ptr())
 
     def work(
         task: Int,
@@ -235,8 +234,8 @@ struct ResampleBackward:
             var high_owner = Owner[dtype](high)
             var wide_owner = Owner[dtype](wide)
             _resize_backward(
-                gradient.unsafe_ptr().unsafe_origin_cast[Untracked](),
-                result.unsafe_ptr().unsafe_origin_cast[Untracked](),
+                untracked(gradient.unsafe_ptr()),
+                untracked(result.unsafe_ptr()),
                 result.dim_size[0]() * result.dim_size[1](),
                 deep_owner.table(),
                 high_owner.table(),

@@ -5,8 +5,8 @@ from std.math import ceildiv, iota
 from std.memory import unsafe_memcpy
 from std.sys import simd_width_of
 
-from ..core.memory import Address, Untracked
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 from .resample_table import CHUNK, Table
 from .taps import taps_of
 
@@ -242,9 +242,8 @@ def resize[
     # Parts are of rows, or of slices if there are several.
     var slices = deep.output > 1 or deep.taps > 1
     var extent = deep.output if slices else high.output
-    var threads = parallelism_level(None)
     var cost = planes * volume * high.taps
-    var tasks = max(1, min(threads, cost // GRAIN))
+    var tasks = task_count(cost, cost, GRAIN)
     var parts = 1
     if planes < 4 * tasks and tasks > 1:
         parts = min(extent, ceildiv(4 * tasks, planes))
@@ -259,9 +258,9 @@ def resize[
     var rings = List[Scalar[sum]](unsafe_uninit_length=tasks * ring_size)
     var boxes = List[Scalar[dtype]](unsafe_uninit_length=tasks * slices_size)
     var marks = List[Int64](unsafe_uninit_length=tasks * tags_size)
-    var rp = rings.unsafe_ptr().unsafe_origin_cast[Untracked]()
-    var bp = boxes.unsafe_ptr().unsafe_origin_cast[Untracked]()
-    var mp = marks.unsafe_ptr().unsafe_origin_cast[Untracked]()
+    var rp = untracked(rings.unsafe_ptr())
+    var bp = untracked(boxes.unsafe_ptr())
+    var mp = untracked(marks.unsafe_ptr())
 
     def work(
         task: Int,

@@ -1,6 +1,6 @@
 """The taps of each output pixel of an axis of a resized image, and their weights, as tables."""
 
-from ..core.memory import Address, Untracked
+from ..core.memory import Address, untracked
 from .taps import Taps, taps_of
 
 # Taps at a time; tables have room for as many more.
@@ -148,12 +148,8 @@ struct Owner[dtype: DType](Movable):
     def table(mut self) -> Table[Self.dtype]:
         """The table, as long as this lives."""
         var n = self.output
-        var numbers = self.numbers.unsafe_ptr().unsafe_origin_cast[
-            Untracked
-        ]()
-        var weights = self.weights.unsafe_ptr().unsafe_origin_cast[
-            Untracked
-        ]()
+        var numbers = untracked(self.numbers.unsafe_ptr())
+        var weights = untracked(self.weights.unsafe_ptr())
         return Table[Self.dtype](
             self.input,
             n,

@@ -5,7 +5,7 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 
 from ..core.indices import check_range
-from ..core.memory import Untracked
+from ..core.memory import untracked
 from ..core.team import sync_parallelize
 
 # Elements of a task.
@@ -31,10 +31,10 @@ struct Gather:
         var count = index.size()
         if count == 0:
             return
-        var ip = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ip = untracked(index.unsafe_ptr())
         check_range(ip, count, 0, x.dim_size[axis]())
-        var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var xp = untracked(x.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         var n = index.dim_size[last]()
         var step = 1
         comptime for d in range(axis + 1, rank):

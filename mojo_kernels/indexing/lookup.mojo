@@ -5,8 +5,8 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
-from ..gemm.panels import Address
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 
 comptime GRAIN = 32768
 comptime PART = 65536
@@ -33,17 +33,16 @@ struct Lookup:
         var row_t = table.stride_length[0]()
         var row_o = output.stride_length[0]()
         var count = index.dim_size[0]()
-        var tp = table.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var ip = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var tp = untracked(table.unsafe_ptr())
+        var ip = untracked(index.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         for i in range(count):
             var at = Int(ip[unsafe_offset=i])
             if at < 0 or at >= rows:
                 raise Error(
                     "index ", at, " is out of bounds for a dimension of size ", rows
                 )
-        var tasks = min(parallelism_level(None), count)
-        tasks = max(1, min(tasks, count * columns // GRAIN))
+        var tasks = task_count(count, count * columns, GRAIN)
         var chunk = ceildiv(count, tasks)
 
         def work(
@@ -82,8 +81,8 @@ struct Checked:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "a GPU cannot raise"
-        var ip = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ip = untracked(index.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         var end = Int(size)
         var start = -end if wrap != 0 else 0
         for i in range(index.dim_size[0]()):
@@ -107,7 +106,7 @@ struct CountTrue:
     ) raises:
         comptime assert target == "cpu", "it counts in parts"
         var n = flags.dim_size[0]()
-        var counts = _counts(flags.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), n)
+        var counts = _counts(untracked(flags.unsafe_ptr()), n)
         var total = 0
         for part in range(len(counts)):
             total += counts[part]
@@ -119,7 +118,7 @@ def _counts(flags: Address[DType.bool], n: Int) -> List[Int]:
     comptime width = 32
     var parts = ceildiv(n, PART)
     var counts = List[Int](length=parts, fill=0)
-    var cp = counts.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var cp = untracked(counts.unsafe_ptr())
     var bytes = flags.unsafe_bitcast[UInt8]()
 
     def work(part: Int) {var bytes, var cp, var n}:
@@ -158,8 +157,8 @@ struct TrueAt:
         var n = flags.size()
         var k = output.dim_size[0]()
         var shape = flags.shape()
-        var fp = flags.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var fp = untracked(flags.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         var counts = _counts(fp, n)
         var parts = len(counts)
         var before = List[Int](length=parts + 1, fill=0)
@@ -168,7 +167,7 @@ struct TrueAt:
         comptime if exact:
             if before[parts] != k:
                 raise Error("the mask picks ", before[parts], " elements where ", k, " are needed")
-        var bp = before.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var bp = untracked(before.unsafe_ptr())
 
         def work(part: Int) {var fp, var op, var bp, var shape, var n, var k}:
             var to = bp[unsafe_offset=part]

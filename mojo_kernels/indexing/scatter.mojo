@@ -6,10 +6,10 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
-from .combining import combined, neutral
 from ..core.indices import check_range
-from ..gemm.panels import Address
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import Address, untracked
+from ..core.team import parallelism_level, sync_parallelize, task_count
+from .combining import combined, neutral
 
 comptime GRAIN = 16384
 
@@ -17,7 +17,7 @@ comptime GRAIN = 16384
 def copy_all[dtype: DType](to: Address[dtype], source: Address[dtype], n: Int, zero: Bool):
     """Copies `n` values, or sets them to zero."""
     comptime width = simd_width_of[dtype]()
-    var tasks = max(1, min(parallelism_level(None), n // (4 * GRAIN)))
+    var tasks = task_count(n, n, 4 * GRAIN)
     var chunk = ceildiv(n, tasks)
 
     def work(task: Int) {var to, var source, var n, var zero, var chunk}:
@@ -40,7 +40,8 @@ def copy_all[dtype: DType](to: Address[dtype], source: Address[dtype], n: Int, z
 def split(outer: Int, inner: Int, cost: Int, grain: Int) -> Tuple[Int, Int]:
     """Into how many parts `outer` lines and the `inner` columns of each are divided for the
     threads."""
-    var tasks = max(1, min(parallelism_level(None), outer * inner * cost // GRAIN))
+    var steps = outer * inner * cost
+    var tasks = task_count(steps, steps, GRAIN)
     if outer >= tasks:
         return (tasks, 1)
     return (1, max(1, min(tasks, inner // grain)))
@@ -77,15 +78,15 @@ struct ScatterRows:
         var n = output.dim_size[1]()
         var inner = output.dim_size[2]()
         var count = index.dim_size[0]()
-        var to = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var at = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var from_ = source.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var to = untracked(output.unsafe_ptr())
+        var at = untracked(index.unsafe_ptr())
+        var from_ = untracked(source.unsafe_ptr())
         if source.dim_size[0]() != outer or source.dim_size[1]() != count or (
             source.dim_size[2]() != inner
         ):
             raise Error("the values do not have the shape that the indices ask for")
         check_range(at, count, -n if wrap != 0 else 0, n)
-        var start = base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var start = untracked(base.unsafe_ptr())
         var fresh = zero or Int(start) != Int(to)
         comptime width = simd_width_of[dtype]()
         if outer * count != 0 and inner >= 4 * width and (fresh or count >= n // 8):
@@ -190,8 +191,8 @@ def _row_by_row[
         if place != skip:
             sources[Int(ends[place])] = Int64(j)
             ends[place] += 1
-    var last = ends.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    var numbers = sources.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var last = untracked(ends.unsafe_ptr())
+    var numbers = untracked(sources.unsafe_ptr())
     comptime block = 4 * simd_width_of[dtype]()
     var threads = parallelism_level(None)
     # Where one row has much of the work, its columns are shared out.
@@ -287,9 +288,9 @@ struct ScatterElements:
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own scatter"
         comptime last = rank - 1
-        var to = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var at = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var from_ = source.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var to = untracked(output.unsafe_ptr())
+        var at = untracked(index.unsafe_ptr())
+        var from_ = untracked(source.unsafe_ptr())
         var sizes = index.shape()
         var outputs = output.shape()
         var sources = source.shape()
@@ -297,7 +298,7 @@ struct ScatterElements:
             if sizes[i] > sources[i] or (i != axis and sizes[i] > outputs[i]):
                 raise Error("the index is larger than what it indexes in dimension ", i)
         check_range(at, index.size(), 0, outputs[axis])
-        var start = base.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var start = untracked(base.unsafe_ptr())
         var zero = base.size() == 1 and output.size() > 1
         if zero or Int(start) != Int(to):
             copy_all[dtype](to, start, output.size(), zero)

@@ -7,7 +7,7 @@ from std.memory import unsafe_memset_zero
 from std.sys import simd_width_of
 from std.utils.index import IndexList
 
-from ..core.memory import Address, Untracked
+from ..core.memory import Address, untracked
 from ..core.team import sync_parallelize
 
 # Numbers of a task.
@@ -173,8 +173,8 @@ struct Strided:
         if count == 0:
             return
         strided_copy(
-            x.unsafe_ptr().unsafe_origin_cast[Untracked]().unsafe_offset(offset),
-            output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(x.unsafe_ptr()).unsafe_offset(offset),
+            untracked(output.unsafe_ptr()),
             size,
             stride,
         )
@@ -212,9 +212,9 @@ struct SliceScatter:
             )
         if outer * size * inner == 0:
             return
-        var to = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var base = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var source = part.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var to = untracked(output.unsafe_ptr())
+        var base = untracked(x.unsafe_ptr())
+        var source = untracked(part.unsafe_ptr())
         var zero = x.size() == 0
         # The middle dim is shared out as well where there are few lines.
         var rows = size if inner == 1 else max(1, min(size, GRAIN // inner))

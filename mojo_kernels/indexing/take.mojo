@@ -5,7 +5,7 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
-from ..core.memory import Untracked
+from ..core.memory import untracked
 from ..core.team import sync_parallelize
 
 # Elements of a task.
@@ -31,9 +31,9 @@ struct Take:
         var n = x.dim_size[1]()
         var inner = x.dim_size[2]()
         var count = index.dim_size[0]()
-        var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var ip = index.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var xp = untracked(x.unsafe_ptr())
+        var ip = untracked(index.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         for j in range(count):
             var at = Int(ip[unsafe_offset=j])
             if at < -n or at >= n:

@@ -7,8 +7,9 @@ from std.sys import simd_width_of
 from std.utils.numerics import isfinite
 
 from ..core.lines import each_line
-from ..gemm.panels import COLUMNS, DEPTH, WIDE, Address, Matrix, left_size, pack, packed_product, right_size
+from ..core.memory import Address, untracked
 from ..core.team import parallelism_level, sync_parallelize
+from ..gemm.panels import COLUMNS, DEPTH, WIDE, Matrix, left_size, pack, packed_product, right_size
 
 # Multiplications a thread should have at least: about 20 microseconds.
 comptime GRAIN = 1_000_000
@@ -292,8 +293,8 @@ def _subtract_product[
     var right = List[Scalar[dtype]](
         unsafe_uninit_length=right_size[dtype](n, min(DEPTH, k)) + width
     )
-    var lp = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    var rp = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var lp = untracked(left.unsafe_ptr())
+    var rp = untracked(right.unsafe_ptr())
     comptime panel = WIDE * width
     for j in range(0, n, COLUMNS):
         var columns = min(COLUMNS, n - j)

@@ -7,7 +7,7 @@ from std.sys import simd_width_of
 from std.utils.numerics import isfinite, isnan
 
 from ..core.lines import each_line
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 
 
 @always_inline
@@ -87,9 +87,9 @@ struct Cdist:
         var rows = output.dim_size[1]()
         var columns = output.dim_size[2]()
         var n = x.dim_size[2]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var yp = y.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = untracked(output.unsafe_ptr())
+        var xp = untracked(x.unsafe_ptr())
+        var yp = untracked(y.unsafe_ptr())
 
         @always_inline
         def work(line: Int) {var op, var xp, var yp, var rows, var columns, var n, var p}:
@@ -120,8 +120,8 @@ struct Pdist:
         var n = x.dim_size[1]()
         if rows < 2:
             return
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = untracked(output.unsafe_ptr())
+        var xp = untracked(x.unsafe_ptr())
 
         @always_inline
         def work(pair: Int) {var op, var xp, var rows, var n, var p}:

@@ -4,10 +4,10 @@ implicit QL steps (Golub and Van Loan, "Matrix Computations", 8.3)."""
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
+from ..core.memory import Address, untracked
 from .dense import add_two_scaled, dot, each_matrix, exchange, make_reflector
 from .eigen_steps import accumulate, hypotenuse, in_parts
 from .failures import check
-from ..gemm.panels import Address
 from .rotations import Rotations
 
 # Steps for one eigenvalue before it counts as not found.
@@ -171,12 +171,12 @@ struct Eigh:
     ) raises:
         comptime assert dtype.is_floating_point(), "float only"
         var n = a.dim_size[2]()
-        var source = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var found = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var basis = rows.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var failed = info.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var space = spare.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var more = lines.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(a.unsafe_ptr())
+        var found = untracked(values.unsafe_ptr())
+        var basis = untracked(rows.unsafe_ptr())
+        var failed = untracked(info.unsafe_ptr())
+        var space = untracked(spare.unsafe_ptr())
+        var more = untracked(lines.unsafe_ptr())
 
         @always_inline
         def work(

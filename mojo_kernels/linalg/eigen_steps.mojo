@@ -2,9 +2,9 @@
 
 from std.math import ceildiv, sqrt
 
-from .dense import add_scaled, dot
-from ..gemm.panels import Address
+from ..core.memory import Address
 from ..core.team import sync_parallelize
+from .dense import add_scaled, dot
 
 # Numbers a thread should have to go through at least.
 comptime GRAIN = 20_000

@@ -7,6 +7,9 @@ from max.gpu.host import DeviceContext
 from std.math import log, sqrt
 from std.utils.numerics import isnan
 
+from ..core.lines import each_line
+from ..core.memory import Address, untracked
+from ..gemm.panels import Matrix
 from .dense import (
     add_scaled,
     copy,
@@ -19,8 +22,6 @@ from .dense import (
     subtract_product,
 )
 from .failures import check
-from ..core.lines import each_line
-from ..gemm.panels import Address, Matrix
 
 # Columns that are factored one by one.
 comptime PANEL = 8
@@ -89,9 +90,9 @@ struct Cholesky:
         ctx: DeviceContext,
     ) raises:
         var n = a.dim_size[2]()
-        var source = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = factor.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var found = info.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(a.unsafe_ptr())
+        var result = untracked(factor.unsafe_ptr())
+        var found = untracked(info.unsafe_ptr())
 
         @always_inline
         def work(item: Int, threads: Int) {var source, var result, var found, var n}:
@@ -224,10 +225,10 @@ struct LU:
         var m = a.dim_size[1]()
         var n = a.dim_size[2]()
         var k = min(m, n)
-        var source = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var order = pivots.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var found = info.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(a.unsafe_ptr())
+        var result = untracked(factors.unsafe_ptr())
+        var order = untracked(pivots.unsafe_ptr())
+        var found = untracked(info.unsafe_ptr())
 
         @always_inline
         def work(
@@ -264,8 +265,8 @@ struct Permutation:
     ) raises:
         var m = order.dim_size[1]()
         var k = pivots.dim_size[1]()
-        var given = pivots.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = order.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var given = untracked(pivots.unsafe_ptr())
+        var result = untracked(order.unsafe_ptr())
         comptime if target == "cpu":
             _check_pivots(given, pivots.size(), m)
 
@@ -298,10 +299,10 @@ struct LUSolve:
     ) raises:
         var n = b.dim_size[1]()
         var k = b.dim_size[2]()
-        var ap = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var order = pivots.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var source = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(factors.unsafe_ptr())
+        var order = untracked(pivots.unsafe_ptr())
+        var source = untracked(b.unsafe_ptr())
+        var result = untracked(x.unsafe_ptr())
         comptime if target == "cpu":
             _check_pivots(order, pivots.size(), n)
 
@@ -343,11 +344,11 @@ struct Determinant:
     ) raises:
         comptime assert dtype.is_floating_point(), "float only"
         var n = factors.dim_size[2]()
-        var ap = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var order = pivots.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var product = determinant.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var signs = sign.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var logs = logarithm.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(factors.unsafe_ptr())
+        var order = untracked(pivots.unsafe_ptr())
+        var product = untracked(determinant.unsafe_ptr())
+        var signs = untracked(sign.unsafe_ptr())
+        var logs = untracked(logarithm.unsafe_ptr())
 
         @always_inline
         def work(
@@ -393,8 +394,8 @@ struct ZeroOnDiagonal:
         ctx: DeviceContext,
     ) raises:
         var n = a.dim_size[2]()
-        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var found = info.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(a.unsafe_ptr())
+        var found = untracked(info.unsafe_ptr())
 
         @always_inline
         def work(item: Int) {var ap, var found, var n}:
@@ -422,9 +423,9 @@ struct SolveTriangular:
     ) raises:
         var n = b.dim_size[1]()
         var k = b.dim_size[2]()
-        var ap = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var source = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(a.unsafe_ptr())
+        var source = untracked(b.unsafe_ptr())
+        var result = untracked(x.unsafe_ptr())
 
         @always_inline
         def work(item: Int, threads: Int) {var ap, var source, var result, var n, var k}:
@@ -455,5 +456,5 @@ struct CheckInfo:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "only the CPU raises"
-        var given = info.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var given = untracked(info.unsafe_ptr())
         check(given, info.dim_size[0](), text, single)

@@ -1,6 +1,7 @@
 """Errors of linear algebra, told by LAPACK's `info`."""
 
-from ..gemm.panels import Address
+from ..core.memory import Address
+
 
 
 def failure(text: StaticString, place: Int, single: Bool, info: Int) -> Error:

@@ -5,9 +5,9 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.utils.numerics import isnan
 
+from ..core.memory import Address, untracked
 from .dense import add_scaled, add_two_scaled, divide, each_matrix, exchange
 from .failures import check
-from ..gemm.panels import Address
 
 # (1 + sqrt(17)) / 8
 comptime ALPHA = 0.6403882032022076
@@ -183,10 +183,10 @@ struct LDL:
         ctx: DeviceContext,
     ) raises:
         var n = a.dim_size[2]()
-        var source = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var order = pivots.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var found = info.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(a.unsafe_ptr())
+        var result = untracked(factors.unsafe_ptr())
+        var order = untracked(pivots.unsafe_ptr())
+        var found = untracked(info.unsafe_ptr())
 
         @always_inline
         def work(
@@ -220,10 +220,10 @@ struct LDLSolve:
     ) raises:
         var n = b.dim_size[1]()
         var c = b.dim_size[2]()
-        var ap = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var order = pivots.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var source = b.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(factors.unsafe_ptr())
+        var order = untracked(pivots.unsafe_ptr())
+        var source = untracked(b.unsafe_ptr())
+        var result = untracked(x.unsafe_ptr())
 
         @always_inline
         def work(

@@ -4,8 +4,9 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.utils.numerics import isfinite, nan
 
+from ..core.memory import Address, untracked
+from ..gemm.panels import Matrix
 from .dense import copy, each_matrix, scale, subtract_product
-from ..gemm.panels import Address, Matrix
 
 # Matrices that the work on one takes beside its result.
 comptime SCRATCH = 5
@@ -123,9 +124,9 @@ struct MatrixExponential:
     ) raises:
         comptime assert dtype.is_floating_point(), "float only"
         var n = a.dim_size[2]()
-        var source = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var space = scratch.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(a.unsafe_ptr())
+        var result = untracked(output.unsafe_ptr())
+        var space = untracked(scratch.unsafe_ptr())
 
         @always_inline
         def work(item: Int, threads: Int) {var source, var result, var space, var n}:

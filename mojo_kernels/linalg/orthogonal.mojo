@@ -6,8 +6,9 @@ Representation for Products of Householder Transformations"."""
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
+from ..core.memory import Address, untracked
+from ..gemm.panels import Matrix
 from .dense import add_scaled, copy, each_matrix, make_reflector, subtract_product
-from ..gemm.panels import Address, Matrix
 
 # Reflections a block.
 comptime BLOCK = 32
@@ -76,8 +77,8 @@ struct _Block[dtype: DType](Movable):
         threads: Int,
     ):
         """Takes the `b` reflections below the diagonal of `a`."""
-        var v = self.v.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var t = self.t.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var v = untracked(self.v.unsafe_ptr())
+        var t = untracked(self.t.unsafe_ptr())
         var gram = t.unsafe_offset(BLOCK * BLOCK)
         for i in range(m):
             for j in range(b):
@@ -113,10 +114,10 @@ struct _Block[dtype: DType](Movable):
         """`c -= V op(T) V^T c`."""
         if n <= 0:
             return
-        var first = self.first.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var second = self.second.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var v = Matrix(self.v.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), b, 1)
-        var t = Matrix(self.t.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), b, 1)
+        var first = untracked(self.first.unsafe_ptr())
+        var second = untracked(self.second.unsafe_ptr())
+        var v = Matrix(untracked(self.v.unsafe_ptr()), b, 1)
+        var t = Matrix(untracked(self.t.unsafe_ptr()), b, 1)
         if transposed:
             t = t.turned()
         for i in range(b * n):
@@ -222,10 +223,10 @@ struct QR:
         var m = a.dim_size[1]()
         var n = a.dim_size[2]()
         var step = tau.dim_size[1]()
-        var source = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = factors.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var scales = tau.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var space = spare.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(a.unsafe_ptr())
+        var result = untracked(factors.unsafe_ptr())
+        var scales = untracked(tau.unsafe_ptr())
+        var space = untracked(spare.unsafe_ptr())
 
         @always_inline
         def work(
@@ -258,10 +259,10 @@ struct Orthogonal:
         var row = reflections.dim_size[2]()
         var step = tau.dim_size[1]()
         var k = min(step, min(m, row))
-        var ap = reflections.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var scales = tau.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = q.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var space = spare.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(reflections.unsafe_ptr())
+        var scales = untracked(tau.unsafe_ptr())
+        var result = untracked(q.unsafe_ptr())
+        var space = untracked(spare.unsafe_ptr())
 
         @always_inline
         def work(
@@ -309,11 +310,11 @@ struct Reflect:
         var row = reflections.dim_size[2]()
         var step = tau.dim_size[1]()
         var k = min(step, min(m, row))
-        var ap = reflections.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var scales = tau.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var source = c.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = y.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var space = spare.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var ap = untracked(reflections.unsafe_ptr())
+        var scales = untracked(tau.unsafe_ptr())
+        var source = untracked(c.unsafe_ptr())
+        var result = untracked(y.unsafe_ptr())
+        var space = untracked(spare.unsafe_ptr())
 
         @always_inline
         def work(

@@ -5,7 +5,7 @@ from std.math import ceildiv
 from std.memory import Pointer
 from std.sys import simd_width_of
 
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 from ..core.team import sync_parallelize
 
 # Rotations that are kept.
@@ -40,7 +40,7 @@ def rotate[
 struct Rotations[dtype: DType, target: StaticString](Movable):
     """Rotations of rows of one matrix `[rows, columns]`."""
 
-    var matrix: Pointer[Scalar[Self.dtype], UntrackedOrigin[mut=True]]
+    var matrix: Address[Self.dtype]
     var columns: Int
     var threads: Int
     var count: Int
@@ -49,7 +49,7 @@ struct Rotations[dtype: DType, target: StaticString](Movable):
 
     def __init__(out self, matrix: Address[Self.dtype], columns: Int, threads: Int):
         """Rotations of the rows of `matrix`, of `columns` numbers each; 0 for none."""
-        self.matrix = matrix.unsafe_origin_cast[UntrackedOrigin[mut=True]]()
+        self.matrix = untracked(matrix)
         self.columns = columns
         self.threads = threads
         self.count = 0
@@ -77,7 +77,7 @@ struct Rotations[dtype: DType, target: StaticString](Movable):
             if self.count == KEPT:
                 self.finish()
         else:
-            var matrix = self.matrix.unsafe_origin_cast[MutAnyOrigin]()
+            var matrix = untracked(self.matrix)
             rotate(
                 matrix.unsafe_offset(i * self.columns),
                 matrix.unsafe_offset(j * self.columns),
@@ -97,11 +97,11 @@ struct Rotations[dtype: DType, target: StaticString](Movable):
             if self.count * self.columns < 200_000:
                 tasks = 1
             var chunk = ceildiv(strips, tasks)
-            var matrix = self.matrix.unsafe_origin_cast[MutAnyOrigin]()
+            var matrix = untracked(self.matrix)
             var columns = self.columns
             var count = self.count
-            var numbers = self.cosines.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-            var places = self.rows.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            var numbers = untracked(self.cosines.unsafe_ptr())
+            var places = untracked(self.rows.unsafe_ptr())
 
             def work(
                 task: Int,

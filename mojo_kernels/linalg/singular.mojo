@@ -6,10 +6,10 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import sqrt
 
+from ..core.memory import Address, untracked
 from .dense import add_scaled, copy, dot, each_matrix, exchange, make_reflector, scale
 from .eigen_steps import accumulate, hypotenuse, in_parts
 from .failures import check, failure
-from ..gemm.panels import Address
 from .rotations import Rotations
 
 # Steps for one singular value before it counts as not found.
@@ -240,16 +240,16 @@ struct SVD:
         var m = max(a.dim_size[1](), a.dim_size[2]())
         var n = min(a.dim_size[1](), a.dim_size[2]())
         var rows = right.dim_size[1]() if flat else left.dim_size[1]()
-        var source = a.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var found = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var us = left.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var vs = right.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(a.unsafe_ptr())
+        var found = untracked(values.unsafe_ptr())
+        var us = untracked(left.unsafe_ptr())
+        var vs = untracked(right.unsafe_ptr())
         if flat:
             swap(us, vs)
-        var failed = info.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var space = spare.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var kept = reflections.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var more = lines.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var failed = untracked(info.unsafe_ptr())
+        var space = untracked(spare.unsafe_ptr())
+        var kept = untracked(reflections.unsafe_ptr())
+        var more = untracked(lines.unsafe_ptr())
 
         @always_inline
         def work(

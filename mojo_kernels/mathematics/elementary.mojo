@@ -63,7 +63,7 @@ struct ReducedExponential[dtype: DType, width: SIMDLength](
 def reduced_exponential[
     dtype: DType, width: SIMDLength, //
 ](x: SIMD[dtype, width], low: SIMD[dtype, width]) -> ReducedExponential[dtype, width]:
-    """e to the `x + low` is 2 to the `n` times `1 + r + tail`."""
+    """`n`, `r` and `tail`, with `e ** (x + low) = 2 ** n * (1 + r + tail)`."""
     var n = (x * number[dtype, width](LOG2_E, LOG2_E)).__round__()
     var first = (-n).fma(
         number[dtype, width](0.693147182464599609375, 0.69314718055994528623),

@@ -5,8 +5,8 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
-from ..gemm.blas import Address
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 
 comptime GRAIN = 16384
 # Numbers of a row that are added up before they go to its sum.
@@ -91,20 +91,19 @@ struct Normalize:
         var row_y = output.stride_length[0]()
         if rows * columns == 0:
             return
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var yp = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var wp = weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = bias.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var mp = means.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var dp = deviations.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var xp = untracked(x.unsafe_ptr())
+        var yp = untracked(output.unsafe_ptr())
+        var wp = untracked(weight.unsafe_ptr())
+        var bp = untracked(bias.unsafe_ptr())
+        var mp = untracked(means.unsafe_ptr())
+        var dp = untracked(deviations.unsafe_ptr())
         var weighted = weight.dim_size[0]() != 0
         var biased = bias.dim_size[0]() != 0
         var parts = Int(groups)
         var run = Int(repeat)
         var share = columns // run
         var added = eps.cast[dtype]()
-        var tasks = min(parallelism_level(None), rows)
-        tasks = max(1, min(tasks, rows * columns // GRAIN))
+        var tasks = task_count(rows, rows * columns, GRAIN)
         var chunk = ceildiv(rows, tasks)
 
         def work(

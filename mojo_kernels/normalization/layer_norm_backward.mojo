@@ -8,8 +8,8 @@ from std.sys import simd_width_of
 from std.utils.index import IndexList
 
 from ..core.fused import load
-from ..core.memory import Address, Untracked
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 
 # Numbers that a task is worth.
 comptime GRAIN = 16384
@@ -31,7 +31,7 @@ def wide[dtype: DType]() -> DType:
 @always_inline
 def tasks_of(numbers: Int, units: Int) -> Int:
     """How many tasks to cut `units` into that are so many numbers together."""
-    return max(1, min(min(parallelism_level(None), units), numbers // GRAIN))
+    return task_count(units, numbers, GRAIN)
 
 
 @always_inline
@@ -192,10 +192,10 @@ struct NormalizeBackward:
         comptime acc = wide[dtype]()
         var rows = x.dim_size[0]()
         var columns = x.dim_size[1]()
-        var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var mp = means.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var rp = deviations.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var to = dx.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var xp = untracked(x.unsafe_ptr())
+        var mp = untracked(means.unsafe_ptr())
+        var rp = untracked(deviations.unsafe_ptr())
+        var to = untracked(dx.unsafe_ptr())
         var wanted = dx.size() != 0
         var height = max(
             ceildiv(GRAIN, max(columns, 1)), min(HEIGHT, ceildiv(rows, PARTS))
@@ -208,9 +208,9 @@ struct NormalizeBackward:
             var wp = weight.unsafe_ptr()
             for j in range(columns):
                 factors[j] = wp[unsafe_offset=j].cast[acc]()
-        var fp = factors.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var fp = untracked(factors.unsafe_ptr())
         var scratch = List[Scalar[acc]](unsafe_uninit_length=tasks * columns)
-        var scaled = scratch.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var scaled = untracked(scratch.unsafe_ptr())
 
         @always_inline
         def gradient[w: Int](at: IndexList[rank], j: Int) {var dy} -> SIMD[dtype, w]:
@@ -230,7 +230,7 @@ struct NormalizeBackward:
 
         comptime lines = 2 if summed else 0
         var sums = List[Scalar[acc]](length=parts * lines * columns, fill=0)
-        var sp = sums.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var sp = untracked(sums.unsafe_ptr())
 
         def work(task: Int) {imm}:
             var own = scaled.unsafe_offset(task * columns)
@@ -254,10 +254,10 @@ struct NormalizeBackward:
         sync_parallelize(work, tasks)
         comptime if summed:
             if dweight.dim_size[0]() != 0:
-                var wp = dweight.unsafe_ptr().unsafe_origin_cast[Untracked]()
+                var wp = untracked(dweight.unsafe_ptr())
                 _add_up(sp, parts, lines * columns, columns, wp)
             if dbias.dim_size[0]() != 0:
-                var bp = dbias.unsafe_ptr().unsafe_origin_cast[Untracked]()
+                var bp = untracked(dbias.unsafe_ptr())
                 _add_up(sp.unsafe_offset(columns), parts, lines * columns, columns, bp)
         _ = sums^
         _ = scratch^

@@ -6,9 +6,9 @@ from std.math import ceildiv, exp, log
 from std.sys import simd_width_of
 from std.utils.numerics import inf, isfinite, isnan, nan
 
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize, task_count
 from ..mathematics.elementary import exp as exact_exp
-from ..core.memory import Address, Untracked
-from ..core.team import parallelism_level, sync_parallelize
 
 comptime GRAIN = 8192
 # Vectors of neighbouring lines at a time, where lines do not lie along the memory.
@@ -169,14 +169,13 @@ struct Softmax:
         var line_o = output.stride_length[1]()
         if outer * n * inner == 0:
             return
-        var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var xp = untracked(x.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         comptime width = simd_width_of[dtype]() * BESIDE
         # Lines, or as many lines beside each other as a vector holds.
         var beside = ceildiv(inner, width)
         var units = outer * beside
-        var tasks = min(parallelism_level(None), units)
-        tasks = max(1, min(tasks, outer * n * inner // GRAIN))
+        var tasks = task_count(units, outer * n * inner, GRAIN)
         var chunk = ceildiv(units, tasks)
 
         def work(

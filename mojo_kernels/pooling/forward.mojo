@@ -8,6 +8,7 @@ from max.gpu.host import DeviceContext
 
 from ..core.each import foreach
 from ..core.lines import each_line
+from ..core.memory import untracked
 from .maxima import max_of_window, max_row
 from .means import mean, mean_row, sum_of_window
 from .window import Axis
@@ -64,11 +65,11 @@ struct MaxPool:
             Int(dilation_w),
         )
         var channels = x.dim_size[1]()
-        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var positions = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(x.unsafe_ptr())
+        var positions = untracked(indices.unsafe_ptr())
         var size = deep.input * high.input * wide.input
         comptime if target == "cpu":
-            var to = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            var to = untracked(values.unsafe_ptr())
             var rows = values.dim_size[0]() * channels * deep.output * high.output
             var cost = wide.output * deep.kernel * high.kernel * wide.kernel
             comptime if adaptive:
@@ -180,11 +181,11 @@ struct AvgPool:
             1,
         )
         var channels = x.dim_size[1]()
-        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(x.unsafe_ptr())
         var fixed = Int(divisor)
         var size = deep.input * high.input * wide.input
         comptime if target == "cpu":
-            var to = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            var to = untracked(output.unsafe_ptr())
             var rows = output.dim_size[0]() * channels * deep.output * high.output
             var cost = wide.output * deep.kernel * high.kernel * wide.kernel
             comptime if adaptive:

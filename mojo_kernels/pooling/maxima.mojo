@@ -5,7 +5,7 @@ from std.math import iota
 from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
-from ..gemm.panels import Address
+from ..core.memory import Address
 from ..core.vectors import every
 from .window import Axis, inner
 

@@ -6,7 +6,7 @@ from std.math import ceildiv
 from std.memory import unsafe_memset_zero, unsafe_stack_allocation
 from std.sys import simd_width_of, size_of
 
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 from ..core.vectors import every
 from .window import Axis, even, inner, is_even
 
@@ -98,7 +98,7 @@ def _sum_row_by_columns[
 ):
     """Sums of a row of windows: columns are added up first, once for all windows."""
     var columns = unsafe_stack_allocation[COLUMNS, Scalar[dtype], alignment=64]()
-    var to = columns.unsafe_origin_cast[MutAnyOrigin]()
+    var to = untracked(columns)
     var x = 0
     while x < wide.output:
         var first = wide.window[adaptive](x)[0]
@@ -156,7 +156,7 @@ def sum_row[
                     # The last vector overlaps the one before it.
                     var at = min(x, whole[1] - some)
                     var first = at * wide.stride - wide.padding
-                    var sum = SIMD[dtype, some](0)
+                    var sum: SIMD[dtype, some]
                     if wide.stride == 1:
                         sum = _sum_of_windows[1, some](plane, d, h, first, high, wide)
                     else:
@@ -297,8 +297,8 @@ def spread_plane[
     # What each output gives one element, and what a row of outputs gives each column.
     var shares = List[Scalar[dtype]](length=wide.output, fill=0)
     var columns = List[Scalar[dtype]](length=wide.input, fill=0)
-    var share = shares.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-    var column = columns.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+    var share = untracked(shares.unsafe_ptr())
+    var column = untracked(columns.unsafe_ptr())
     for od in range(deep.output):
         var d = deep.window[adaptive](od)
         for oh in range(high.output):

@@ -9,6 +9,7 @@ from std.utils.numerics import isnan, min_or_neg_inf
 
 from ..core.each import foreach
 from ..core.lines import each_line
+from ..core.memory import untracked
 from .means import mean, spread_plane
 from .window import Axis
 
@@ -117,8 +118,8 @@ struct AvgPoolBackward:
             Int(padding_w),
             1,
         )
-        var source = gradient.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var to = result.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(gradient.unsafe_ptr())
+        var to = untracked(result.unsafe_ptr())
         var fixed = Int(divisor)
         var planes = result.dim_size[0]() * result.dim_size[1]()
         var size = deep.input * high.input * wide.input

@@ -3,7 +3,7 @@
 from std.memory import Pointer, unsafe_memcpy
 from std.utils.index import IndexList
 
-from ..core.memory import Untracked
+from ..core.memory import Address
 from .table_row import Bytes, DIMS
 
 # Elements of a value that is the same everywhere.
@@ -66,7 +66,7 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
 @always_inline
 def _line[
     dtype: DType
-](t: Pointer[Scalar[dtype], Untracked], s: Pointer[Scalar[dtype], Untracked], n: Int):
+](t: Address[dtype], s: Address[dtype], n: Int):
     comptime w = 16
     var j = 0
     while j + w <= n:
@@ -81,8 +81,8 @@ def _line[
 def _transposed[
     dtype: DType
 ](
-    t: Pointer[Scalar[dtype], Untracked],
-    s: Pointer[Scalar[dtype], Untracked],
+    t: Address[dtype],
+    s: Address[dtype],
     rows: Int,
     columns: Int,
     to_row: Int,

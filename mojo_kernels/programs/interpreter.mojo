@@ -10,8 +10,8 @@ from std.math import ceildiv
 from std.memory import Pointer, unsafe_stack_allocation
 from std.utils.index import IndexList
 
-from ..core.memory import Untracked
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import untracked
+from ..core.team import sync_parallelize
 from .copies import UNIFORM, bits_of, copy_tile, spread
 from .table_row import (
     Bytes,
@@ -29,6 +29,7 @@ from .table_row import (
     next_tile,
     offset_of,
     strides_of,
+    tasks_of_row,
     tile_at,
 )
 
@@ -228,10 +229,8 @@ def _whole(parts: Parts, tile: Extent, at: Words, totals: Bytes, most: Int):
 def _units(row: Words, first: Int, end: Int, shared: Bytes, fused: Int64):
     """Runs the tiles of a task, or the parts of the reductions of tiles."""
     var parts = Parts(row)
-    var scratch = unsafe_stack_allocation[SCRATCH, Int8, alignment=64]().unsafe_origin_cast[
-        Untracked
-    ]()
-    var at = unsafe_stack_allocation[SLOTS, Int64]().unsafe_origin_cast[Untracked]()
+    var scratch = untracked(unsafe_stack_allocation[SCRATCH, Int8, alignment=64]())
+    var at = untracked(unsafe_stack_allocation[SLOTS, Int64]())
     var base = Int64(Int(scratch))
     for i in range(parts.count(4)):
         at[unsafe_offset=i] = base + parts.slots[unsafe_offset=i]
@@ -316,11 +315,7 @@ def run(row: Words, fused: Int64 = 0):
     var units = parts.count(12) * splits
     if units == 0:
         return
-    var tasks = 1
-    if parts.count(14) > 1:
-        var threads = parallelism_level(None)
-        if threads > 1:
-            tasks = min(min(parts.count(14), units), 4 * threads)
+    var tasks = tasks_of_row(parts.count(14), units)
     if splits == 1 and tasks <= 1:
         _units(row, 0, units, row.unsafe_bitcast[Int8](), fused)
         return
@@ -329,7 +324,7 @@ def run(row: Words, fused: Int64 = 0):
         most *= Int(parts.tiles[unsafe_offset=i])
     var each = parts.count(11) * most * ACCUMULATOR
     var memory = List[Int64](length=units * each // 8 if splits > 1 else 1, fill=0)
-    var shared = memory.unsafe_ptr().unsafe_bitcast[Int8]().unsafe_origin_cast[Untracked]()
+    var shared = untracked(memory.unsafe_ptr().unsafe_bitcast[Int8]())
     var chunk = ceildiv(units, tasks)
     tasks = ceildiv(units, chunk)
 

@@ -9,7 +9,7 @@ from std.memory import Pointer, bitcast
 from std.sys import llvm_intrinsic, simd_width_of, size_of
 from std.utils.numerics import inf, isnan
 
-from ..core.memory import Untracked
+from ..core.memory import Address, Untracked
 from ..mathematics.doubled import is_negative
 from ..mathematics.single import Single, single_rsqrt
 
@@ -171,7 +171,7 @@ def vector[*dtypes: DType]() -> Int:
 
 
 @no_inline
-def _some[dtype: DType, w: Int](p: Pointer[Scalar[dtype], Untracked], n: Int) -> SIMD[dtype, w]:
+def _some[dtype: DType, w: Int](p: Address[dtype], n: Int) -> SIMD[dtype, w]:
     var v = SIMD[dtype, w](0)
     for i in range(n):
         v[i] = p[unsafe_offset=i]
@@ -181,7 +181,7 @@ def _some[dtype: DType, w: Int](p: Pointer[Scalar[dtype], Untracked], n: Int) ->
 @no_inline
 def _store_some[
     dtype: DType, w: Int
-](p: Pointer[Scalar[dtype], Untracked], v: SIMD[dtype, w], n: Int):
+](p: Address[dtype], v: SIMD[dtype, w], n: Int):
     for i in range(n):
         p[unsafe_offset=i] = v[i]
 

@@ -10,10 +10,10 @@ are not reduced are cut.
 from std.memory import Pointer, unsafe_stack_allocation
 from std.utils.index import IndexList
 
-from ..core.memory import Untracked
+from ..core.memory import untracked
+from ..core.team import sync_parallelize
 from .operations import Bytes, number_from, stored, to_memory, wide
-from .program import DIMS, Words
-from ..core.team import parallelism_level, sync_parallelize
+from .table_row import DIMS, Words, address, tasks_of_row
 
 # A row: the addresses of its operands, columns.
 comptime Line = def(Words, Int64) thin abi("C") -> None
@@ -29,8 +29,8 @@ comptime OPERANDS = 64
 
 @always_inline
 def address_of(at: Words, operand: Int) -> Bytes:
-    var address = Int(at[unsafe_offset=operand])
-    return Pointer(to=address).unsafe_bitcast[Bytes]()[]
+    """The address of an operand of a line."""
+    return address(at[unsafe_offset=operand])
 
 
 @always_inline
@@ -67,16 +67,16 @@ def _pieces(row: Words, first: Int, end: Int, function: Int64):
         index[d] = rest % Int(sizes[unsafe_offset=d])
         rest = rest // Int(sizes[unsafe_offset=d])
     # Where the row begins, and the piece.
-    var starts = unsafe_stack_allocation[OPERANDS, Int64]().unsafe_origin_cast[Untracked]()
-    var at = unsafe_stack_allocation[OPERANDS, Int64]().unsafe_origin_cast[Untracked]()
+    var starts = untracked(unsafe_stack_allocation[OPERANDS, Int64]())
+    var at = untracked(unsafe_stack_allocation[OPERANDS, Int64]())
     for i in range(operands):
         var words = entries.unsafe_offset(i * entry)
         var start = row[unsafe_offset = Int(words[])]
         for d in range(dims):
             start += Int64(index[d]) * words[unsafe_offset = OPERAND + d]
         starts.unsafe_store(i, start)
-    var address = function
-    var line = Pointer(to=address).unsafe_bitcast[Line]()[]
+    var place = function
+    var line = Pointer(to=place).unsafe_bitcast[Line]()[]
     for _ in range(first, end):
         if several == 1:
             line(starts, Int64(columns))
@@ -106,19 +106,15 @@ def _pieces(row: Words, first: Int, end: Int, function: Int64):
 def run_rows(row: Words, line: Line):
     """Calls a function for each piece of each row."""
     var function = line
-    var address = Pointer(to=function).unsafe_bitcast[Int64]()[]
+    var place = Pointer(to=function).unsafe_bitcast[Int64]()[]
     var part = row.unsafe_offset(Int(row[unsafe_offset=18]))
     var pieces = Int(part[unsafe_offset=5])
-    var tasks = 1
-    if part[unsafe_offset=6] > 1:
-        var threads = parallelism_level(None)
-        if threads > 1:
-            tasks = min(min(Int(part[unsafe_offset=6]), pieces), 4 * threads)
+    var tasks = tasks_of_row(Int(part[unsafe_offset=6]), pieces)
     if tasks <= 1:
-        _pieces(row, 0, pieces, address)
+        _pieces(row, 0, pieces, place)
         return
 
-    def work(task: Int) {var row, var tasks, var pieces, var address}:
-        _pieces(row, task * pieces // tasks, (task + 1) * pieces // tasks, address)
+    def work(task: Int) {var row, var tasks, var pieces, var place}:
+        _pieces(row, task * pieces // tasks, (task + 1) * pieces // tasks, place)
 
     sync_parallelize(work, tasks)

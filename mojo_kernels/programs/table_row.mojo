@@ -9,9 +9,10 @@ from std.memory import Pointer
 from std.utils.index import IndexList
 
 from ..core.memory import Untracked
+from ..core.team import parallelism_level
+from .operations import Bytes
 
 comptime Words = Pointer[Int64, Untracked]
-comptime Bytes = Pointer[Int8, Untracked]
 comptime DIMS = 8
 # Words of the head, and of each entry of the arrays, without strides.
 comptime HEAD = 20
@@ -153,3 +154,12 @@ def dense_strides(parts: Parts, size: IndexList[DIMS]) -> IndexList[DIMS]:
         result[i] = stride
         stride *= size[i]
     return result
+
+
+@always_inline
+def tasks_of_row(most: Int, units: Int) -> Int:
+    """How many tasks to cut units into: four a thread, but at most `most`; one on a single thread."""
+    if most <= 1:
+        return 1
+    var threads = parallelism_level(None)
+    return min(min(most, units), 4 * threads) if threads > 1 else 1

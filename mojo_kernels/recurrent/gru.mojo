@@ -5,10 +5,9 @@ from max.gpu.host import DeviceContext
 from std.memory import Pointer
 from std.sys import simd_width_of
 
+from ..core.memory import Address, Untracked, untracked
 from ..gemm.blas import Gemm
 from ..mathematics.hyperbolic import tanh
-from ..core.memory import Untracked
-from ..gemm.panels import Address
 from .products import (
     Gradient,
     Layer,
@@ -43,14 +42,14 @@ struct Gru[dtype: DType](Layer, TrivialRegisterPassable):
     @always_inline
     def state(self, step: Int) -> Address[Self.dtype]:
         if step < 0:
-            return self.hidden.unsafe_origin_cast[MutAnyOrigin]()
+            return untracked(self.hidden)
         var place = self.shape.time(step) * self.shape.plane()
-        return self.output.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.output.unsafe_offset(place))
 
     @always_inline
     def gates(self, step: Int) -> Address[Self.dtype]:
         var place = self.shape.time(step) * self.gates_step
-        return self.kept_gates.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.kept_gates.unsafe_offset(place))
 
     @no_inline
     def finish(self, step: Int, begin: Int, end: Int, first: Int, last: Int):
@@ -58,10 +57,10 @@ struct Gru[dtype: DType](Layer, TrivialRegisterPassable):
         comptime Some = SIMD[Self.dtype, width]
         var size = self.shape.size
         var inner = self.inner.unsafe_offset(self.shape.time(step) * 3 * self.shape.plane())
-        var bias = self.bias.unsafe_origin_cast[MutAnyOrigin]()
+        var bias = untracked(self.bias)
         for b in range(begin, end):
             var line = self.gates(step).unsafe_offset(b * 4 * size)
-            var added = inner.unsafe_offset(b * 3 * size).unsafe_origin_cast[MutAnyOrigin]()
+            var added = untracked(inner.unsafe_offset(b * 3 * size))
             var old = self.state(step - 1).unsafe_offset(b * size)
             var out = self.state(step).unsafe_offset(b * size)
             for j in range(first, last, width):
@@ -106,12 +105,12 @@ struct GruGradient[dtype: DType](Gradient, TrivialRegisterPassable):
 
     @always_inline
     def state(self) -> Address[Self.dtype]:
-        return self.grad_hidden.unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.grad_hidden)
 
     @always_inline
     def products(self, step: Int) -> Address[Self.dtype]:
         var place = self.shape.time(step) * 3 * self.shape.plane()
-        return self.grad_products.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.grad_products.unsafe_offset(place))
 
     @no_inline
     def derive(self, step: Int, begin: Int, end: Int, first: Int, last: Int):
@@ -125,16 +124,14 @@ struct GruGradient[dtype: DType](Gradient, TrivialRegisterPassable):
         for b in range(begin, end):
             var row = b * size
             var to = self.products(step).unsafe_offset(3 * row)
-            var inner = self.grad_inner.unsafe_offset(
+            var inner = untracked(self.grad_inner.unsafe_offset(
                 3 * (time * plane + row)
-            ).unsafe_origin_cast[MutAnyOrigin]()
-            var gates = self.gates.unsafe_offset(4 * (time * plane + row)).unsafe_origin_cast[
-                MutAnyOrigin
-            ]()
-            var old = before.unsafe_offset(row).unsafe_origin_cast[MutAnyOrigin]()
-            var of_output = self.grad_output.unsafe_offset(
+            ))
+            var gates = untracked(self.gates.unsafe_offset(4 * (time * plane + row)))
+            var old = untracked(before.unsafe_offset(row))
+            var of_output = untracked(self.grad_output.unsafe_offset(
                 time * plane + row if self.has_grad_output else 0
-            ).unsafe_origin_cast[MutAnyOrigin]()
+            ))
             var of_hidden = self.state().unsafe_offset(row)
             for j in range(first, last, width):
                 var count = last - j
@@ -190,22 +187,22 @@ struct GruSteps:
             return
         var keeps = gates.dim_size[0]() > 0
         var scratch = List[Scalar[dtype]](unsafe_uninit_length=1 if keeps else 4 * plane)
-        var gp = gates.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var gp = untracked(gates.unsafe_ptr())
         if not keeps:
-            gp = scratch.unsafe_ptr().unsafe_origin_cast[Untracked]()
+            gp = untracked(scratch.unsafe_ptr())
         var of = Gru[dtype](
             Shape(steps, batch, size, reverse != 0),
-            output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(output.unsafe_ptr()),
             gp,
             4 * plane if keeps else 0,
-            inner.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            bias.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(inner.unsafe_ptr()),
+            untracked(bias.unsafe_ptr()),
             bias.dim_size[0]() > 0,
-            hidden.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(hidden.unsafe_ptr()),
         )
         var gemm = Gemm(Int(routine), Int(set_threads))
-        forwards(of, weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), of.shape, gemm)
-        var last = last_hidden.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        forwards(of, untracked(weight.unsafe_ptr()), of.shape, gemm)
+        var last = untracked(last_hidden.unsafe_ptr())
         copy(last, of.state(steps - 1), plane)
         _ = scratch^
 
@@ -243,23 +240,23 @@ struct GruStepsBackward:
         if plane == 0:
             return
         copy_or_zero(
-            grad_hidden.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            grad_last_hidden.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            untracked(grad_hidden.unsafe_ptr()),
+            untracked(grad_last_hidden.unsafe_ptr()),
             grad_last_hidden.dim_size[0]() > 0,
             plane,
         )
         var of = GruGradient[dtype](
             Shape(steps, batch, size, reverse != 0),
-            grad_inner.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            grad_products.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            grad_hidden.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            grad_output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(grad_inner.unsafe_ptr()),
+            untracked(grad_products.unsafe_ptr()),
+            untracked(grad_hidden.unsafe_ptr()),
+            untracked(grad_output.unsafe_ptr()),
             grad_output.dim_size[0]() > 0,
-            gates.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            output.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            hidden.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(gates.unsafe_ptr()),
+            untracked(output.unsafe_ptr()),
+            untracked(hidden.unsafe_ptr()),
         )
         var gemm = Gemm(Int(routine), Int(set_threads))
         if steps > 0:
-            var wp = weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            var wp = untracked(weight.unsafe_ptr())
             backwards(of, wp, of.shape, gemm)

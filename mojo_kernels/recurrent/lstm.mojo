@@ -5,10 +5,9 @@ from max.gpu.host import DeviceContext
 from std.memory import Pointer
 from std.sys import simd_width_of
 
+from ..core.memory import Address, Untracked, untracked
 from ..gemm.blas import Gemm
 from ..mathematics.hyperbolic import tanh
-from ..core.memory import Untracked
-from ..gemm.panels import Address
 from .products import (
     Gradient,
     Layer,
@@ -44,22 +43,22 @@ struct Lstm[dtype: DType](Layer, TrivialRegisterPassable):
     @always_inline
     def state(self, step: Int) -> Address[Self.dtype]:
         if step < 0:
-            return self.hidden.unsafe_origin_cast[MutAnyOrigin]()
+            return untracked(self.hidden)
         var place = self.shape.time(step) * self.shape.plane()
-        return self.output.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.output.unsafe_offset(place))
 
     @always_inline
     def cells(self, step: Int) -> Address[Self.dtype]:
         """The cell state after a step; step -1 is before the first."""
         if step < 0:
-            return self.cell.unsafe_origin_cast[MutAnyOrigin]()
+            return untracked(self.cell)
         var place = self.shape.time(step) * self.cells_step
-        return self.kept_cells.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.kept_cells.unsafe_offset(place))
 
     @always_inline
     def gates(self, step: Int) -> Address[Self.dtype]:
         var place = self.shape.time(step) * self.gates_step
-        return self.kept_gates.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.kept_gates.unsafe_offset(place))
 
     @no_inline
     def finish(self, step: Int, begin: Int, end: Int, first: Int, last: Int):
@@ -69,7 +68,7 @@ struct Lstm[dtype: DType](Layer, TrivialRegisterPassable):
         var inner = self.inner.unsafe_offset(self.shape.time(step) * 4 * self.shape.plane())
         for b in range(begin, end):
             var line = self.gates(step).unsafe_offset(b * 4 * size)
-            var added = inner.unsafe_offset(b * 4 * size).unsafe_origin_cast[MutAnyOrigin]()
+            var added = untracked(inner.unsafe_offset(b * 4 * size))
             var old = self.cells(step - 1).unsafe_offset(b * size)
             var new = self.cells(step).unsafe_offset(b * size)
             var out = self.state(step).unsafe_offset(b * size)
@@ -113,12 +112,12 @@ struct LstmGradient[dtype: DType](Gradient, TrivialRegisterPassable):
 
     @always_inline
     def state(self) -> Address[Self.dtype]:
-        return self.grad_hidden.unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.grad_hidden)
 
     @always_inline
     def products(self, step: Int) -> Address[Self.dtype]:
         var place = self.shape.time(step) * 4 * self.shape.plane()
-        return self.grad_inner.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.grad_inner.unsafe_offset(place))
 
     @no_inline
     def derive(self, step: Int, begin: Int, end: Int, first: Int, last: Int):
@@ -133,18 +132,14 @@ struct LstmGradient[dtype: DType](Gradient, TrivialRegisterPassable):
         for b in range(begin, end):
             var row = b * size
             var to = self.products(step).unsafe_offset(4 * row)
-            var gates = self.gates.unsafe_offset(4 * (time * plane + row)).unsafe_origin_cast[
-                MutAnyOrigin
-            ]()
-            var cells = self.cells.unsafe_offset(time * plane + row).unsafe_origin_cast[
-                MutAnyOrigin
-            ]()
-            var old = before.unsafe_offset(row).unsafe_origin_cast[MutAnyOrigin]()
-            var of_output = self.grad_output.unsafe_offset(
+            var gates = untracked(self.gates.unsafe_offset(4 * (time * plane + row)))
+            var cells = untracked(self.cells.unsafe_offset(time * plane + row))
+            var old = untracked(before.unsafe_offset(row))
+            var of_output = untracked(self.grad_output.unsafe_offset(
                 time * plane + row if self.has_grad_output else 0
-            ).unsafe_origin_cast[MutAnyOrigin]()
+            ))
             var of_hidden = self.state().unsafe_offset(row)
-            var of_cell = self.grad_cell.unsafe_offset(row).unsafe_origin_cast[MutAnyOrigin]()
+            var of_cell = untracked(self.grad_cell.unsafe_offset(row))
             for j in range(first, last, width):
                 var count = last - j
                 var i = some(gates.unsafe_offset(j), count)
@@ -201,29 +196,29 @@ struct LstmSteps:
         var scratch = List[Scalar[dtype]](
             unsafe_uninit_length=1 if keeps_gates else 4 * plane
         )
-        var gp = gates.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var gp = untracked(gates.unsafe_ptr())
         if not keeps_gates:
-            gp = scratch.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var cp = cells.unsafe_ptr().unsafe_origin_cast[Untracked]()
+            gp = untracked(scratch.unsafe_ptr())
+        var cp = untracked(cells.unsafe_ptr())
         if not keeps_cells:
-            cp = last_cell.unsafe_ptr().unsafe_origin_cast[Untracked]()
+            cp = untracked(last_cell.unsafe_ptr())
         var of = Lstm[dtype](
             Shape(steps, batch, size, reverse != 0),
-            output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(output.unsafe_ptr()),
             gp,
             4 * plane if keeps_gates else 0,
             cp,
             plane if keeps_cells else 0,
-            inner.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            hidden.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            cell.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(inner.unsafe_ptr()),
+            untracked(hidden.unsafe_ptr()),
+            untracked(cell.unsafe_ptr()),
         )
         var gemm = Gemm(Int(routine), Int(set_threads))
-        forwards(of, weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](), of.shape, gemm)
-        var last = last_hidden.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        forwards(of, untracked(weight.unsafe_ptr()), of.shape, gemm)
+        var last = untracked(last_hidden.unsafe_ptr())
         copy(last, of.state(steps - 1), plane)
         if keeps_cells or steps == 0:
-            last = last_cell.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            last = untracked(last_cell.unsafe_ptr())
             copy(last, of.cells(steps - 1), plane)
         _ = scratch^
 
@@ -261,29 +256,29 @@ struct LstmStepsBackward:
         if plane == 0:
             return
         copy_or_zero(
-            grad_hidden.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            grad_last_hidden.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            untracked(grad_hidden.unsafe_ptr()),
+            untracked(grad_last_hidden.unsafe_ptr()),
             grad_last_hidden.dim_size[0]() > 0,
             plane,
         )
         copy_or_zero(
-            grad_cell.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
-            grad_last_cell.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin](),
+            untracked(grad_cell.unsafe_ptr()),
+            untracked(grad_last_cell.unsafe_ptr()),
             grad_last_cell.dim_size[0]() > 0,
             plane,
         )
         var of = LstmGradient[dtype](
             Shape(steps, batch, size, reverse != 0),
-            grad_inner.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            grad_hidden.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            grad_cell.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            grad_output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(grad_inner.unsafe_ptr()),
+            untracked(grad_hidden.unsafe_ptr()),
+            untracked(grad_cell.unsafe_ptr()),
+            untracked(grad_output.unsafe_ptr()),
             grad_output.dim_size[0]() > 0,
-            gates.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            cells.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            cell.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(gates.unsafe_ptr()),
+            untracked(cells.unsafe_ptr()),
+            untracked(cell.unsafe_ptr()),
         )
         var gemm = Gemm(Int(routine), Int(set_threads))
         if steps > 0:
-            var wp = weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+            var wp = untracked(weight.unsafe_ptr())
             backwards(of, wp, of.shape, gemm)

@@ -6,12 +6,12 @@ from std.memory import Pointer
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
-from ..gemm.blas import Gemm, tasks_for
-from ..mathematics.elementary import exp
-from ..core.memory import Untracked
-from ..gemm.panels import DEPTH, WIDE, Address, Matrix, left_size, pack, packed_product
+from ..core.memory import Address, Untracked, untracked
 from ..core.team import sync_parallelize
 from ..core.vectors import below
+from ..gemm.blas import Gemm, tasks_for
+from ..gemm.panels import DEPTH, WIDE, Matrix, left_size, pack, packed_product
+from ..mathematics.elementary import exp
 
 # Rows of the batch from which panels are worth what packing costs, and steps.
 comptime ROWS = 4
@@ -120,7 +120,7 @@ struct Packed[dtype: DType](TrivialRegisterPassable):
         """The panels of the stretch that begins with a row."""
         comptime panel = WIDE * simd_width_of[Self.dtype]()
         var place = row * ceildiv(self.columns, panel) * panel
-        return self.panels.unsafe_offset(place).unsafe_origin_cast[MutAnyOrigin]()
+        return untracked(self.panels.unsafe_offset(place))
 
     def fill(self, matrix: Matrix[Self.dtype]):
         """Copies a matrix into the panels."""
@@ -224,12 +224,12 @@ def forwards[
             unsafe_uninit_length=Packed[L.of].size(size, parts * size)
         )
         var packed = Packed[L.of](
-            panels.unsafe_ptr().unsafe_origin_cast[Untracked](), size, parts * size
+            untracked(panels.unsafe_ptr()), size, parts * size
         )
         packed.fill(Matrix(weight, 1, size))
         var each = packed.space(split.size)
         var space = List[Scalar[L.of]](unsafe_uninit_length=each * split.tasks)
-        var sp = space.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(space.unsafe_ptr())
 
         def rows(task: Int) {var layer, var packed, var shape, var split, var sp, var each}:
             var size = shape.size
@@ -317,12 +317,12 @@ def backwards[
             unsafe_uninit_length=Packed[G.of].size(parts * size, size)
         )
         var packed = Packed[G.of](
-            panels.unsafe_ptr().unsafe_origin_cast[Untracked](), parts * size, size
+            untracked(panels.unsafe_ptr()), parts * size, size
         )
         packed.fill(Matrix(weight, size, 1))
         var each = packed.space(split.size)
         var space = List[Scalar[G.of]](unsafe_uninit_length=each * split.tasks)
-        var sp = space.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(space.unsafe_ptr())
 
         def rows(task: Int) {var gradient, var packed, var shape, var split, var sp, var each}:
             var size = shape.size

@@ -4,9 +4,10 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.sys import simd_width_of
 
-from ..indexing.combining import combined, neutral
 from ..core.indices import check_range
 from ..core.lines import each_line
+from ..core.memory import untracked
+from ..indexing.combining import combined, neutral
 
 
 @register("tmb_embedding_bag")
@@ -38,14 +39,14 @@ struct EmbeddingBag:
         var rows = weight.dim_size[0]()
         var count = index.dim_size[0]()
         var scaled = scales.size() != 0
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = bag_of.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var zp = sizes.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var cp = chosen.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var wp = weight.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var ip = index.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var fp = offsets.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var sp = scales.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = untracked(output.unsafe_ptr())
+        var bp = untracked(bag_of.unsafe_ptr())
+        var zp = untracked(sizes.unsafe_ptr())
+        var cp = untracked(chosen.unsafe_ptr())
+        var wp = untracked(weight.unsafe_ptr())
+        var ip = untracked(index.unsafe_ptr())
+        var fp = untracked(offsets.unsafe_ptr())
+        var sp = untracked(scales.unsafe_ptr())
         comptime if target == "cpu":
             check_range(ip, count, 0, rows)
             for bag in range(bags):
@@ -149,9 +150,9 @@ struct SegmentReduce:
         var inner = output.dim_size[2]()
         var n = x.dim_size[1]()
         var count = bounds.dim_size[1]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var bp = bounds.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var op = untracked(output.unsafe_ptr())
+        var xp = untracked(x.unsafe_ptr())
+        var bp = untracked(bounds.unsafe_ptr())
         var start_value = neutral[dtype, how]()
         comptime if target == "cpu":
             if initial.size() != 0:
@@ -166,7 +167,7 @@ struct SegmentReduce:
                 if lengths and total > Int64(n):
                     raise Error("segments are out of bounds for a dimension of size ", n)
         var has_initial = initial.size() != 0
-        var first = initial.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var first = untracked(initial.unsafe_ptr())
 
         @always_inline
         def work(

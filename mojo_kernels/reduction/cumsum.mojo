@@ -5,7 +5,7 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
-from ..core.memory import Address, Untracked
+from ..core.memory import Address, untracked
 from ..core.team import sync_parallelize
 
 # Elements of a task.
@@ -63,8 +63,8 @@ struct CumulativeSum:
         var inner = x.dim_size[2]()
         if outer * n * inner == 0:
             return
-        var xp = x.unsafe_ptr().unsafe_origin_cast[Untracked]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var xp = untracked(x.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         var blocks = ceildiv(inner, width)
         var units = ceildiv(outer, TURNS) if inner == 1 else outer * blocks
         var each = max(1, GRAIN // (n * (TURNS if inner == 1 else min(inner, width))))

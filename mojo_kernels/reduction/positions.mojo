@@ -6,9 +6,9 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.numerics import isnan
 
-from ..core.memory import Address, Untracked
-from .reductions import along
+from ..core.memory import Address, untracked
 from ..core.team import sync_parallelize
+from .reductions import along
 
 comptime GRAIN = 32768
 # Vectors beside each other, where the axis does not lie along the memory.
@@ -80,8 +80,8 @@ struct Position:
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own kernels"
         positions[kind](
-            x.unsafe_ptr().unsafe_origin_cast[Untracked](),
-            output.unsafe_ptr().unsafe_origin_cast[Untracked](),
+            untracked(x.unsafe_ptr()),
+            untracked(output.unsafe_ptr()),
             x.dim_size[0](),
             x.dim_size[1](),
             x.dim_size[2](),

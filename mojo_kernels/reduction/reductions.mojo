@@ -9,7 +9,7 @@ from std.utils.index import IndexList
 from std.utils.numerics import inf, isnan
 
 from ..core.fused import load
-from ..core.memory import Address, Untracked
+from ..core.memory import Address, untracked
 from ..core.team import sync_parallelize
 
 # Numbers that are added up one after the other.
@@ -148,9 +148,9 @@ struct Reduce:
         if units >= PARTS:
             parts = 1
         var length = ceildiv(n, parts)
-        var to = output.unsafe_ptr().unsafe_origin_cast[Untracked]()
+        var to = untracked(output.unsafe_ptr())
         var middle = List[Scalar[dtype]](length=outer * parts * inner if parts > 1 else 0, fill=0)
-        var rp = middle.unsafe_ptr().unsafe_origin_cast[Untracked]() if parts > 1 else to
+        var rp = untracked(middle.unsafe_ptr()) if parts > 1 else to
         var each = max(1, GRAIN // max(1, length * min(inner, wide)))
         var tasks = ceildiv(units * parts, each)
 

@@ -8,7 +8,7 @@ from std.memory import bitcast
 from std.sys import size_of
 from std.utils.numerics import isnan
 
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 
 comptime DIGITS = 256
 # Up to here an insertion sort is faster.
@@ -133,7 +133,7 @@ def radix_sort[
             _insertion_sort[descending](source, n, values, indices)
             return
     var counts = Array[Int64, size * DIGITS](fill=0)
-    var cp = Pointer(to=counts).unsafe_bitcast[Int64]().unsafe_origin_cast[MutAnyOrigin]()
+    var cp = untracked(Pointer(to=counts).unsafe_bitcast[Int64]())
     var from_i = indices.unsafe_bitcast[UInt64]()
     var to_i = spare_indices.unsafe_bitcast[UInt64]()
     var from_k = values.unsafe_bitcast[UInt64]()
@@ -182,6 +182,7 @@ def radix_sort[
             key = from_k[unsafe_offset=at].cast[KeyType]()
         values[unsafe_offset=at] = value_of[descending](key, source, Int(place))
         indices[unsafe_offset=at] = Int64(place)
+    _ = counts
 
 
 @always_inline

@@ -7,8 +7,8 @@ from std.utils.numerics import isfinite
 
 from ..core.indices import check_range
 from ..core.lines import each_line
-from ..gemm.panels import Address
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize
 
 comptime PART = 65536
 
@@ -35,10 +35,10 @@ struct SearchSorted:
         var n = boundaries.dim_size[1]()
         var step = 0 if boundaries.dim_size[0]() == 1 else n
         var sorts = order.size() != 0
-        var bp = boundaries.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var vp = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var sp = order.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var bp = untracked(boundaries.unsafe_ptr())
+        var vp = untracked(values.unsafe_ptr())
+        var sp = untracked(order.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         comptime if target == "cpu":
             if sorts:
                 check_range(sp, order.size(), 0, n)
@@ -125,11 +125,11 @@ struct Histogram:
         var dims = x.dim_size[1]()
         var bins = output.dim_size[0]()
         var weighs = weights.size() != 0
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var ep = edges.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var cp = counts.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var wp = weights.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var xp = untracked(x.unsafe_ptr())
+        var ep = untracked(edges.unsafe_ptr())
+        var cp = untracked(counts.unsafe_ptr())
+        var wp = untracked(weights.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         for i in range(edges.size()):
             if not isfinite(ep[unsafe_offset=i]):
                 raise Error("the range of a histogram has to be finite")
@@ -137,7 +137,7 @@ struct Histogram:
         var parts = max(1, min(16, n // max(PART, 4 * bins)))
         var chunk = ceildiv(n, parts)
         var sums = List[Scalar[dtype]](length=parts * bins, fill=0)
-        var sp = sums.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var sp = untracked(sums.unsafe_ptr())
 
         def work(
             part: Int,
@@ -194,7 +194,7 @@ struct BincountSize:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "a GPU cannot raise"
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var xp = untracked(x.unsafe_ptr())
         var greatest = Scalar[dtype](0)
         var smallest = Scalar[dtype](0)
         for i in range(x.dim_size[0]()):
@@ -223,9 +223,9 @@ struct Bincount:
     ) raises:
         comptime assert target == "cpu", "a GPU cannot raise"
         var bins = output.dim_size[0]()
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var wp = weights.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var xp = untracked(x.unsafe_ptr())
+        var wp = untracked(weights.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         for bin in range(bins):
             op[unsafe_offset=bin] = 0
         var weighs = weights.size() != 0
@@ -252,7 +252,7 @@ struct Total:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "a GPU cannot raise"
-        var xp = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var xp = untracked(x.unsafe_ptr())
         var total = Int64(0)
         for i in range(x.dim_size[0]()):
             if xp[unsafe_offset=i] < 0:
@@ -275,8 +275,8 @@ struct Repeated:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "a GPU cannot raise"
-        var rp = repeats.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var op = output.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var rp = untracked(repeats.unsafe_ptr())
+        var op = untracked(output.unsafe_ptr())
         var size = output.dim_size[0]()
         var at = 0
         for i in range(repeats.dim_size[0]()):

@@ -6,7 +6,7 @@ from std.sys import simd_width_of, size_of
 from std.utils.numerics import isnan
 
 from ..core.lines import each_line
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 from .radix import before, key_of, key_type, radix_select, radix_sort
 
 
@@ -28,9 +28,9 @@ struct TopK:
             return
         var n = x.dim_size[rank - 1]()
         var k = values.dim_size[rank - 1]()
-        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var best = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var positions = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(x.unsafe_ptr())
+        var best = untracked(values.unsafe_ptr())
+        var positions = untracked(indices.unsafe_ptr())
 
         @always_inline
         def work(
@@ -185,8 +185,8 @@ struct _Candidates[dtype: DType]:
         to_indices: Address[DType.int64],
     ):
         """The first `k` in order."""
-        var v = self.values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var i = self.indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var v = untracked(self.values.unsafe_ptr())
+        var i = untracked(self.indices.unsafe_ptr())
         var sorted_v = v.unsafe_offset(self.room)
         var sorted_i = i.unsafe_offset(self.room)
         radix_sort[descending](
@@ -203,8 +203,8 @@ struct _Candidates[dtype: DType]:
 
     def keep[descending: Bool](mut self, k: Int):
         """Forgets all but the first `k`, which are in order then."""
-        var v = self.values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var i = self.indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var v = untracked(self.values.unsafe_ptr())
+        var i = untracked(self.indices.unsafe_ptr())
         var spare = 2 * self.room
         self.first[descending](k, v.unsafe_offset(spare), i.unsafe_offset(spare))
         for j in range(k):
@@ -231,9 +231,9 @@ struct Select:
             return
         var n = x.dim_size[rank - 1]()
         var k = values.dim_size[rank - 1]()
-        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var best = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var positions = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(x.unsafe_ptr())
+        var best = untracked(values.unsafe_ptr())
+        var positions = untracked(indices.unsafe_ptr())
 
         @always_inline
         def work(line: Int) {var source, var best, var positions, var n, var k}:
@@ -273,9 +273,9 @@ struct OrderStatistic:
         comptime if kind == "kth":
             if k < 0 or k >= Int64(n):
                 raise Error("k is out of bounds for a dimension of size ", n)
-        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var positions = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(x.unsafe_ptr())
+        var result = untracked(values.unsafe_ptr())
+        var positions = untracked(indices.unsafe_ptr())
         var sought = Int(k)
 
         @always_inline

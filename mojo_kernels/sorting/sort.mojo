@@ -4,6 +4,7 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
 from ..core.lines import each_line
+from ..core.memory import untracked
 from .radix import before, radix_sort
 from .selection import *
 from .unique import *
@@ -30,11 +31,11 @@ struct Sort:
         if x.size() == 0:
             return
         var n = x.dim_size[rank - 1]()
-        var source = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var values_a = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var values_b = spare_values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var indices_a = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var indices_b = spare_indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(x.unsafe_ptr())
+        var values_a = untracked(values.unsafe_ptr())
+        var values_b = untracked(spare_values.unsafe_ptr())
+        var indices_a = untracked(indices.unsafe_ptr())
+        var indices_b = untracked(spare_indices.unsafe_ptr())
 
         @always_inline
         def work(
@@ -126,10 +127,10 @@ struct Mode:
         if values.size() == 0 or ordered.size() == 0:
             return
         var n = ordered.dim_size[rank - 1]()
-        var source = ordered.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var from_ = places.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = values.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var at_result = indices.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var source = untracked(ordered.unsafe_ptr())
+        var from_ = untracked(places.unsafe_ptr())
+        var result = untracked(values.unsafe_ptr())
+        var at_result = untracked(indices.unsafe_ptr())
 
         @always_inline
         def work(

@@ -4,7 +4,7 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
 from ..core.lines import each_line
-from ..gemm.panels import Address
+from ..core.memory import Address, untracked
 
 
 @always_inline
@@ -38,9 +38,9 @@ struct OrderRows:
     ) raises:
         var n = x.dim_size[0]()
         var width = x.dim_size[1]()
-        var rows = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var result = order.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var other = spare.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var rows = untracked(x.unsafe_ptr())
+        var result = untracked(order.unsafe_ptr())
+        var other = untracked(spare.unsafe_ptr())
 
         @always_inline
         def work(line: Int) {var rows, var result, var other, var n, var width}:
@@ -98,11 +98,11 @@ struct Runs:
     ) raises:
         var n = x.dim_size[0]()
         var width = x.dim_size[1]()
-        var rows = x.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var places = order.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var run_of = runs.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var back = inverse.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var total = count.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var rows = untracked(x.unsafe_ptr())
+        var places = untracked(order.unsafe_ptr())
+        var run_of = untracked(runs.unsafe_ptr())
+        var back = untracked(inverse.unsafe_ptr())
+        var total = untracked(count.unsafe_ptr())
 
         @always_inline
         def work(
@@ -142,9 +142,9 @@ struct RunStarts:
     ) raises:
         var n = runs.dim_size[0]()
         var count = numbers.dim_size[0]()
-        var run_of = runs.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var first = starts.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
-        var sizes = lengths.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()
+        var run_of = untracked(runs.unsafe_ptr())
+        var first = untracked(starts.unsafe_ptr())
+        var sizes = untracked(lengths.unsafe_ptr())
 
         @always_inline
         def work(line: Int) {var run_of, var first, var sizes, var n, var count}:

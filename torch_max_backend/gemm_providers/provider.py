@@ -14,8 +14,8 @@ class Provider:
     """Who computes matrix products on CPU, called by the threads of the engine.
 
     Attributes:
-        name: ``mojo``: ``mojo_kernels/gemm/panels.mojo``, compiled into each graph; otherwise a library
-            with Fortran BLAS routines.
+        name: ``mojo``: ``mojo_kernels/gemm/panels.mojo``, compiled into each graph; otherwise a
+            library with Fortran BLAS routines.
         version: The library's version, for the cache key.
         routines: Addresses: ``float32`` and ``float64`` of ``sgemm`` and ``dgemm``, and
             ``set_threads`` of a function that bounds the library's threads for the calling thread

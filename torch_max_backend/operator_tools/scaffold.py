@@ -245,14 +245,15 @@ def _add_test(written: Written, short: str) -> None:
 
 def _add_kernel(written: Written, short: str) -> None:
     op = written.op
+    kernel = f"mojo_kernels/elementwise/{short}.mojo"
     for path, text in (
-        (f"mojo_kernels/{short}.mojo", templates.mojo(op, short)),
+        (kernel, templates.mojo(op, short)),
         (f"tests/gpu/kernels/{short}.py", templates.gpu_graph(op, short)),
     ):
         if (written.root / path).exists():
             raise ScaffoldError(f"{path} exists already")
         written.texts[path] = text
-    written.notes.append(f"mojo_kernels/{short}.mojo: the kernel, for graphs and for steps")
+    written.notes.append(f"{kernel}: the kernel, for graphs and for steps")
     written.notes.append(f"tests/gpu/kernels/{short}.py: its graph, compiled for GPUs in tests")
 
 

@@ -51,7 +51,7 @@ def calling(op: OpOverload, target: str, name: str, kernel: str) -> str:
     passed += [f"{a.name}={a.name}" for a in given if a.kind in PARAMETERS]
     return f'''
 
-@map_to({target}, kernels="{kernel}")
+@map_to({target}, kernels="elementwise.{kernel}")
 def {name}({parameters(op)}) -> TensorValue:
 {docstring(op)}
     values = operands(opmath(expected().dtype), {", ".join(tensors)})
@@ -80,7 +80,7 @@ from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
 
-from .each import foreach
+from ..core.each import foreach
 
 
 @always_inline

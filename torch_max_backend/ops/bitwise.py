@@ -1,4 +1,4 @@
-"""Operations on bits: logic on bool, kernels of ``mojo_kernels/elementwise/bits.mojo`` on other dtypes."""
+"""Operations on bits: logic on bool, ``mojo_kernels/elementwise/bits.mojo`` on other dtypes."""
 
 from __future__ import annotations
 

@@ -102,7 +102,9 @@ def embedding_dense_backward(
 _MODES = ("sum", "mean", "max")
 
 
-@map_to(aten._embedding_bag.default, aten._embedding_bag_forward_only.default, kernels="reduction.bags")
+@map_to(
+    aten._embedding_bag.default, aten._embedding_bag_forward_only.default, kernels="reduction.bags"
+)
 def embedding_bag(
     weight: TensorValue,
     indices: TensorValue,

@@ -87,8 +87,8 @@ def gather(
     return ops.gather(ops.reshape(self, [product(self.shape)]), positions, 0)
 
 
-# On CPU, scatters are kernels of ``mojo_kernels/indexing/scatter.mojo``. Elsewhere they write to the
-# flattened tensor: MAX's scatter along an axis wants an index no longer than the tensor, which
+# On CPU, scatters are kernels of ``mojo_kernels/indexing/scatter.mojo``. Elsewhere they write to
+# the flattened tensor: MAX's scatter along an axis wants an index no longer than the tensor, which
 # torch does not.
 
 _KERNELS = {

@@ -60,7 +60,11 @@ def _on_cpu(input: torch.Tensor) -> Refusal | None:
 
 
 @map_to(
-    aten._grouped_mm.default, supports=_rows_in_groups, native16=True, kernels="gemm.grouped", bank=True
+    aten._grouped_mm.default,
+    supports=_rows_in_groups,
+    native16=True,
+    kernels="gemm.grouped",
+    bank=True,
 )
 def grouped_mm(
     self: TensorValue,

@@ -1,4 +1,4 @@
-"""Pooling of one to three spatial dimensions, by kernels of ``mojo_kernels/pooling/forward.mojo``."""
+"""Pooling of one to three spatial dimensions, by ``mojo_kernels/pooling/forward.mojo``."""
 
 from __future__ import annotations
 

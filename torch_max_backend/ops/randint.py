@@ -56,7 +56,11 @@ def _integers(low: int | Dim, last: TensorValue) -> TensorValue:
 
 
 @map_to(
-    aten.randint.default, aten.randint.generator, supports=_below, kernels="random.integers", random=True
+    aten.randint.default,
+    aten.randint.generator,
+    supports=_below,
+    kernels="random.integers",
+    random=True,
 )
 def randint(
     high: int | Dim,

@@ -1,5 +1,5 @@
-"""Random numbers, by kernels of ``mojo_kernels/random/numbers.mojo``: Philox of the call's seed, the node
-and the element. Their distributions are torch's, the numbers are not."""
+"""Random numbers, by ``mojo_kernels/random/numbers.mojo``: Philox of the call's seed, the node and
+the element. Their distributions are torch's, the numbers are not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def _floats(
     return default_generator(generator)
 
 
-@map_to(aten.rand.default, aten.rand.generator, supports=_floats, kernels="random.numbers", random=True)
+@map_to(
+    aten.rand.default, aten.rand.generator, supports=_floats, kernels="random.numbers", random=True
+)
 def rand(
     size: Sizes,
     *,
@@ -89,7 +91,13 @@ def rand_like(
     return to_dtype(_numbers("uniform", 0, 1), expected().dtype)
 
 
-@map_to(aten.randn.default, aten.randn.generator, supports=_floats, kernels="random.numbers", random=True)
+@map_to(
+    aten.randn.default,
+    aten.randn.generator,
+    supports=_floats,
+    kernels="random.numbers",
+    random=True,
+)
 def randn(
     size: Sizes,
     *,
@@ -184,19 +192,25 @@ def _normal_of_tensors(
     return _in_range(lambda s: s >= 0, "normal expects std >= 0.0", std)
 
 
-@map_to(aten.normal.Tensor_float, supports=_normal_of_tensors, kernels="random.numbers", random=True)
+@map_to(
+    aten.normal.Tensor_float, supports=_normal_of_tensors, kernels="random.numbers", random=True
+)
 def normal_of_mean(mean: TensorValue, std: float = 1.0, *, generator: Any = None) -> TensorValue:
     """normal.Tensor_float(Tensor mean, float std=1.) -> Tensor"""
     return _moved(_numbers("normal", 0, std), mean)
 
 
-@map_to(aten.normal.float_Tensor, supports=_normal_of_tensors, kernels="random.numbers", random=True)
+@map_to(
+    aten.normal.float_Tensor, supports=_normal_of_tensors, kernels="random.numbers", random=True
+)
 def normal_of_std(mean: float, std: TensorValue, *, generator: Any = None) -> TensorValue:
     """normal.float_Tensor(float mean, Tensor std) -> Tensor"""
     return _moved(_given("normal", std), mean)
 
 
-@map_to(aten.normal.Tensor_Tensor, supports=_normal_of_tensors, kernels="random.numbers", random=True)
+@map_to(
+    aten.normal.Tensor_Tensor, supports=_normal_of_tensors, kernels="random.numbers", random=True
+)
 def normal_of_both(mean: TensorValue, std: TensorValue, *, generator: Any = None) -> TensorValue:
     """normal.Tensor_Tensor(Tensor mean, Tensor std) -> Tensor"""
     return _moved(_given("normal", std), mean)
@@ -339,7 +353,9 @@ def _rrelu(
     return _floats(self, generator=generator) or outside
 
 
-@map_to(aten.rrelu_with_noise_functional.default, supports=_rrelu, kernels="random.numbers", random=True)
+@map_to(
+    aten.rrelu_with_noise_functional.default, supports=_rrelu, kernels="random.numbers", random=True
+)
 def rrelu_with_noise(
     self: TensorValue,
     noise: TensorValue,

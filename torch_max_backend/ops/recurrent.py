@@ -114,7 +114,9 @@ def lstm_steps(
     return _used_steps("tmb_lstm", [inner, weight, hidden, cell], reverse, 5, 3)
 
 
-@map_to(torch.ops.torch_max_backend.lstm_steps_backward.default, kernels="recurrent.lstm", bank=True)
+@map_to(
+    torch.ops.torch_max_backend.lstm_steps_backward.default, kernels="recurrent.lstm", bank=True
+)
 def lstm_steps_backward(
     grad_output: TensorValue | None,
     grad_hidden: TensorValue | None,

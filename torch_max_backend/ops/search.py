@@ -73,7 +73,9 @@ def _in_one_row(boundaries: torch.Tensor) -> Refusal | None:
     return None if boundaries.dim() == 1 else Refusal("boundaries must have 1 dimension")
 
 
-@map_to(aten.bucketize.Tensor, aten.bucketize.Scalar, kernels="sorting.searching", supports=_in_one_row)
+@map_to(
+    aten.bucketize.Tensor, aten.bucketize.Scalar, kernels="sorting.searching", supports=_in_one_row
+)
 def bucketize(
     self: Operand, boundaries: TensorValue, *, out_int32: bool = False, right: bool = False
 ) -> TensorValue:
@@ -233,7 +235,9 @@ def histogram_of_edges(
     return _histogram(_column(self), [bins], weight, density, "search"), bins
 
 
-@map_to(aten._histogramdd_from_bin_cts.default, kernels=("sorting.searching", "base"), supports=on_cpu)
+@map_to(
+    aten._histogramdd_from_bin_cts.default, kernels=("sorting.searching", "base"), supports=on_cpu
+)
 def histogramdd(
     self: TensorValue,
     bins: list[int],
@@ -263,7 +267,9 @@ def histogramdd_edges(
 
 
 @map_to(
-    aten._histogramdd_from_bin_tensors.default, kernels=("sorting.searching", "base"), supports=_static_bins
+    aten._histogramdd_from_bin_tensors.default,
+    kernels=("sorting.searching", "base"),
+    supports=_static_bins,
 )
 def histogramdd_of_edges(
     self: TensorValue,

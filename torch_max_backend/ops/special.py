@@ -1,4 +1,4 @@
-"""Special functions, by the kernels of ``mojo_kernels/elementwise/special.mojo``: none of them is in MAX."""
+"""Special functions, by ``mojo_kernels/elementwise/special.mojo``: none of them is in MAX."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def _register_polynomial(name: str, kind: str, shifted: bool) -> None:
     lowering.__qualname__ = lowering.__qualname__.replace("lowering", f"special_{name}")
     lowering.__doc__ = f"special_{name}(Tensor x, Tensor n) -> Tensor"
     packet = getattr(aten, f"special_{name}")
-    map_to(packet.default, packet.x_scalar, packet.n_scalar, kernels="elementwise.special")(lowering)
+    map_to(packet.default, packet.x_scalar, packet.n_scalar, kernels="elementwise.special")(
+        lowering
+    )
 
 
 for _name, _kind in (_FUNCTIONS | _FUNCTIONS_OF_X).items():

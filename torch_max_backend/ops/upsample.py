@@ -180,7 +180,7 @@ def trilinear3d(
     aten.upsample_nearest1d_backward.default,
     aten._upsample_nearest_exact1d_backward.default,
     supports=_supports_gradient,
-    kernels="image.resample",
+    kernels="image.resample_backward",
 )
 def nearest1d_backward(
     grad_output: TensorValue,
@@ -197,7 +197,7 @@ def nearest1d_backward(
     aten.upsample_nearest2d_backward.default,
     aten._upsample_nearest_exact2d_backward.default,
     supports=_supports_gradient,
-    kernels="image.resample",
+    kernels="image.resample_backward",
 )
 def nearest2d_backward(
     grad_output: TensorValue,
@@ -215,7 +215,7 @@ def nearest2d_backward(
     aten.upsample_nearest3d_backward.default,
     aten._upsample_nearest_exact3d_backward.default,
     supports=_supports_gradient,
-    kernels="image.resample",
+    kernels="image.resample_backward",
 )
 def nearest3d_backward(
     grad_output: TensorValue,
@@ -231,7 +231,11 @@ def nearest3d_backward(
     return _resized(grad_output, True, False, [scales_d, scales_h, scales_w])
 
 
-@map_to(aten.upsample_linear1d_backward.default, supports=_supports_gradient, kernels="image.resample")
+@map_to(
+    aten.upsample_linear1d_backward.default,
+    supports=_supports_gradient,
+    kernels="image.resample_backward",
+)
 def linear1d_backward(
     grad_output: TensorValue,
     output_size: list[int | Dim],
@@ -251,7 +255,7 @@ def linear1d_backward(
     aten._upsample_bicubic2d_aa_backward.default,
     *(packet.default for packet in LANCZOS_BACKWARD),
     supports=_supports_gradient,
-    kernels="image.resample",
+    kernels="image.resample_backward",
 )
 def filtered2d_backward(
     grad_output: TensorValue,
@@ -267,7 +271,11 @@ def filtered2d_backward(
     return _resized(grad_output, True, align_corners, [scales_h, scales_w])
 
 
-@map_to(aten.upsample_trilinear3d_backward.default, supports=_supports_gradient, kernels="image.resample")
+@map_to(
+    aten.upsample_trilinear3d_backward.default,
+    supports=_supports_gradient,
+    kernels="image.resample_backward",
+)
 def trilinear3d_backward(
     grad_output: TensorValue,
     output_size: list[int | Dim],

@@ -21,11 +21,12 @@ from torch_max_backend.engines.steps import instructions, libraries
 from torch_max_backend.engines.steps.plan_text import text_of
 from torch_max_backend.engines.steps.planned import planned
 from torch_max_backend.options import Options
-from torch_max_backend.registry.kernel_sources import family_sources
+from torch_max_backend.registry.kernel_sources import family_sources, write_modules
 
 _HEAD = """\
-from kernels.bfloat16 import DEPTH, SIDE, Dots, Half, Registers, Single, Tiles, product_of_pairs
-from kernels.panels import Matrix
+from kernels.gemm.bfloat16 import DEPTH, SIDE, Dots, Half, Registers, Single, Tiles
+from kernels.gemm.bfloat16 import product_of_pairs
+from kernels.gemm.panels import Matrix
 from std.memory import Pointer
 
 comptime Sizes = Pointer[Int64, MutAnyOrigin]
@@ -131,9 +132,7 @@ def test_products(unit: str, dtype: torch.dtype) -> None:
 def test_amx_instructions(tmp_path: Path) -> None:
     """The code for a CPU with tiles is compiled, not run."""
     package = tmp_path / "kernels"
-    package.mkdir()
-    for name, text in {"__init__": "\n", **family_sources("bfloat16")}.items():
-        (package / f"{name}.mojo").write_text(text)
+    write_modules(family_sources("gemm.bfloat16"), package)
     text = _HEAD + _ONE.format(name="amx", unit="Tiles[]", source="Half")
     (tmp_path / "main.mojo").write_text(text)
     mojo = Path(sysconfig.get_path("scripts")) / "mojo"

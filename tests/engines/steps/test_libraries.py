@@ -126,7 +126,7 @@ def test_every_kernel_has_a_signature() -> None:
     assert len(found) > 90
     gemm = signature("tmb_matmul")
     assert isinstance(gemm, Signature)
-    assert (gemm.module, gemm.struct, gemm.raises) == ("gemm", "Matmul", True)
+    assert (gemm.module, gemm.struct, gemm.raises) == ("gemm.matmul", "Matmul", True)
     assert gemm.parameters == (
         Parameter("activation", "StaticString", False),
         Parameter("precision", "StaticString", True),

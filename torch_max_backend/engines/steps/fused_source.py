@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from torch_max_backend.engines.steps import rowwise_source
 from torch_max_backend.engines.steps.program_libraries import (
+    INTERPRETER,
     NAMES,
+    OPERATIONS,
+    REDUCTIONS,
+    TABLE_ROW,
     libraries_by_operation,
     operations_of,
 )
@@ -89,11 +93,11 @@ def fused_source(programs: Iterable[Fusible]) -> tuple[str, Sequence[str]]:
     parts = [q for p in programs for q in _programs(p)]
     operations = sorted(set().union(*map(operations_of, parts)))
     needed = {m for o in operations for m in libraries_by_operation()[o].modules if m in NAMES}
-    modules = ["programs.operations", *sorted((needed | {"programs.program"}) - {"programs.operations_reduction"})]
+    modules = [OPERATIONS, *sorted((needed | {INTERPRETER, TABLE_ROW}) - {REDUCTIONS})]
     lines = [
-        "from kernels.operations import Basic, constant, put, rounded, take, vector, wide",
+        f"from kernels.{OPERATIONS} import Basic, constant, put, rounded, take, vector, wide",
         *(f"from kernels.{m} import {NAMES[m]}" for m in modules if m in NAMES),
-        "from kernels.program import Block, block_of",
+        f"from kernels.{INTERPRETER} import Block, block_of",
     ]
     if any(isinstance(p, Rowwise) for p in programs):
         lines += rowwise_source.IMPORTS

@@ -82,7 +82,7 @@ class Library:
         return "\n".join([*lines, ""])
 
     def _imports(self) -> Iterable[tuple[str, str]]:
-        yield "programs.operations", "Basic, Bytes, each"
+        yield OPERATIONS, "Basic, Bytes, each"
         for module in self.modules:
             if names := NAMES.get(module):
                 yield module, names
@@ -114,12 +114,19 @@ def {NOTHING}(row: Words, context: Words) abi("C") -> Int64:
     return 0"""
 _PARAMETERS = "to: Bytes, a: Bytes, b: Bytes, c: Bytes, n: Int64, steps: Int64"
 _REDUCTION_PARAMETERS = "totals: Bytes, x: Bytes, rows: Int64, n: Int64, mode: Int64"
-# What libraries import from the modules of the kernels.
+# Modules of the kernels, and what libraries import from them.
+OPERATIONS = "programs.operations"
+REDUCTIONS = "programs.reductions"
+FUNCTIONS = "programs.functions"
+EXACT = "programs.exact"
+INTERPRETER = "programs.interpreter"
+TABLE_ROW = "programs.table_row"
 NAMES = {
-    "programs.operations_reduction": "reduce",
-    "programs.operations_math": "Exponent, Math",
-    "programs.operations_exact": "Exact",
-    "programs.program": "Words, run",
+    REDUCTIONS: "reduce",
+    FUNCTIONS: "Exponent, Math",
+    EXACT: "Exact",
+    INTERPRETER: "run",
+    TABLE_ROW: "Words",
 }
 
 
@@ -141,11 +148,11 @@ def libraries_by_operation() -> Mapping[Operation, Library]:
     for dtype in ("float32", "int64", "bool"):
         common |= _plain(dtype)
     common |= _functions_of("exponentials", "float32")
-    modules = ("programs.operations", "programs.operations_math", "programs.operations_reduction", "programs.program")
+    modules: tuple[str, ...] = (OPERATIONS, FUNCTIONS, REDUCTIONS, INTERPRETER, TABLE_ROW)
     libraries = [Library("common", common, modules, True)]
     for dtype in SIZES:
         if dtype not in ("float32", "int64", "bool"):
-            modules = ("programs.operations", "programs.operations_reduction")
+            modules = (OPERATIONS, REDUCTIONS)
             libraries.append(Library(dtype, _plain(dtype), modules))
     for dtype in _FLOATS:
         types: dict[Operation, str] = {}
@@ -153,13 +160,13 @@ def libraries_by_operation() -> Mapping[Operation, Library]:
             if (group, dtype) != ("exponentials", "float32"):
                 types |= _functions_of(group, dtype)
         types["exponent", "int32", dtype] = f"Exponent[DType.{dtype}]"
-        libraries.append(Library(f"math_{dtype}", types, ("programs.operations", "programs.operations_math")))
+        libraries.append(Library(f"math_{dtype}", types, (OPERATIONS, FUNCTIONS)))
     for dtype in (*INTEGERS, *_FLOATS):
         names = _DIVISIONS if dtype in INTEGERS else _FLOAT_DIVISIONS
         if dtype in ("float32", "float64"):
             names += ("next",)
         types = {(n, dtype, dtype, dtype): f'Exact["{n}", DType.{dtype}]' for n in names}
-        libraries.append(Library(f"exact_{dtype}", types, ("programs.operations", "programs.operations_exact")))
+        libraries.append(Library(f"exact_{dtype}", types, (OPERATIONS, EXACT)))
     return {key: library for library in libraries for key in library.types}
 
 

@@ -21,7 +21,7 @@ from torch_max_backend.engines.steps.programs import (
 )
 from torch_max_backend.engines.steps.rowwise import by_rows
 
-# As in mojo_kernels/programs/program.mojo.
+# As in mojo_kernels/programs/interpreter.mojo.
 _SCRATCH, _SLOTS, _UNIFORM, _ACCUMULATOR = 65536, 256, 64, 16
 _IN_PLACE, _SPREAD, _COPIED = range(3)
 _THERE, _COPY, _SAME, _STRAIGHT, _EXPAND = range(5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# As in mojo_kernels/programs/program.mojo.
+# As in mojo_kernels/programs/interpreter.mojo.
 _DIMS = 8
 
 

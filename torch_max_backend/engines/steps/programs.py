@@ -1,7 +1,7 @@
 """Element-wise programs: instructions over a space of sizes, interpreted in blocks that stay in the
 first cache.
 
-A program needs no compiler: its row (`program_rows.py`, see mojo_kernels/programs/program.mojo) names
+A program needs no compiler: its row (`program_rows.py`, mojo_kernels/programs/table_row.mojo) names
 functions of libraries that are built once a machine (`program_libraries.py`), one function an
 operation and dtype.
 """

@@ -10,10 +10,10 @@ from torch_max_backend.engines.steps.programs import dtypes_of, needed_values
 from torch_max_backend.engines.steps.rowwise import Phase, Rowwise
 
 IMPORTS = (
-    "from kernels.operations_reduction import BLOCK, both, start",
-    "from kernels.rowwise import address_of, everywhere, put_one, run_rows",
+    "from kernels.programs.reductions import BLOCK, both, start",
+    "from kernels.programs.rowwise import address_of, everywhere, put_one, run_rows",
 )
-MODULES = ("programs.operations_reduction", "programs.rowwise")
+MODULES = ("programs.reductions", "programs.rowwise")
 # Vectors of a row that are added up beside each other, as the interpreter does.
 _BESIDE = 4
 
@@ -87,7 +87,7 @@ class _Text:
         yield f"    {j} += w"
 
     def _reductions(self, totals: int) -> Iterable[str]:
-        """In the order of `_row` of mojo_kernels/programs/operations_reduction.mojo."""
+        """In the order of `_row` of mojo_kernels/programs/reductions.mojo."""
         j, wide = self._name("j", 0), f"{_BESIDE} * w"
         kinds = [(k, kind, v) for k, (kind, v) in enumerate(self.program.reductions)]
         types = {k: f"wide[DType.{self.dtypes[v]}]()" for k, _, v in kinds}
