@@ -49,14 +49,14 @@ def calling(op: OpOverload, target: str, name: str, kernel: str) -> str:
     passed = [f'"tmb_{kernel}"', "*values"]
     passed += [f"scalars=({', '.join(scalars)},)"] if scalars else []
     passed += [f"{a.name}={a.name}" for a in given if a.kind in PARAMETERS]
-    return f'''
+    return f"""
 
 @map_to({target}, kernels="elementwise.{kernel}")
 def {name}({parameters(op)}) -> TensorValue:
 {docstring(op)}
     values = operands(opmath(expected().dtype), {", ".join(tensors)})
     return elementwise({", ".join(passed)})
-'''
+"""
 
 
 def mojo(op: OpOverload, kernel: str) -> str:

@@ -85,7 +85,7 @@ def cache(private_cache: Path, warm: Path, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.fixture
 def builds(warm: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The main files of what was built since: each build copies the library that is there."""
-    (good,) = (warm / "steps").glob("cumsum-*.so")
+    (good,) = (warm / "steps").glob("reduction_cumsum-*.so")
     found: list[str] = []
 
     def fake(main: Path, out: Path, include: Path, defines: object, features: object = ()) -> None:
@@ -365,7 +365,7 @@ def test_what_is_damaged_is_built_again(
     damage: Callable[[Path, Path], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    (library,), (manifest,) = cache.glob("cumsum-*.so"), cache.glob("cumsum-*.json")
+    (library,), (manifest,) = cache.glob("reduction_cumsum-*.so"), cache.glob("reduction_cumsum-*.json")
     damage(library, manifest)
     with caplog.at_level(logging.WARNING, "torch_max_backend.steps"):
         assert _sums_right()
@@ -397,20 +397,20 @@ def test_first_library_holds_the_standard_kernels(
     monkeypatch.setattr(libraries, "standard", lambda family: [DOUBLE])
     addresses([CUMSUM])
     assert builds == []
-    (manifest,) = cache.glob("cumsum-*.json")
+    (manifest,) = cache.glob("reduction_cumsum-*.json")
     manifest.unlink()
     _forget(monkeypatch)
     # The copy lacks one of the two, so the standard ones are left out.
     assert _sums_right()
     assert [DOUBLE.symbol in text for text in builds] == [True, False]
-    assert "Only what is needed at once is built of cumsum" in caplog.text
+    assert "Only what is needed at once is built of reduction_cumsum" in caplog.text
 
 
 def test_families_share_a_library(
     cache: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "1")
-    for path in cache.glob("cumsum-*"):
+    for path in cache.glob("reduction_cumsum-*"):
         path.unlink()
     monkeypatch.setattr(libraries, "_load", _load_anything)
     found = addresses([CUMSUM, TAKE])
@@ -419,7 +419,7 @@ def test_families_share_a_library(
     assert found == {CUMSUM: 1, TAKE: 1}
     assert len(list(cache.glob("several-*.so"))) == 1
     of_cumsum, of_take = (
-        kernel_libraries.read(*cache.glob(f"{n}-*.json")) for n in ("cumsum", "take")
+        kernel_libraries.read(*cache.glob(f"{n}-*.json")) for n in ("reduction_cumsum", "indexing_take")
     )
     assert of_cumsum.symbols == {CUMSUM.symbol: str(CUMSUM)}
     assert of_take.symbols == {TAKE.symbol: str(TAKE)}
@@ -435,7 +435,7 @@ def test_a_family_that_does_not_build_leaves_the_others(
     cache: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "1")
-    for path in cache.glob("cumsum-*"):
+    for path in cache.glob("reduction_cumsum-*"):
         path.unlink()
     with pytest.raises(LibraryError, match="that was built does not load"):
         addresses([CUMSUM, TAKE])
@@ -444,8 +444,8 @@ def test_a_family_that_does_not_build_leaves_the_others(
 
 
 def test_two_processes_build_once(cache: Path, warm: Path, tmp_path: Path) -> None:
-    (good,) = (warm / "steps").glob("cumsum-*.so")
-    for path in cache.glob("cumsum-*"):
+    (good,) = (warm / "steps").glob("reduction_cumsum-*.so")
+    for path in cache.glob("reduction_cumsum-*"):
         path.unlink()
     log = tmp_path / "builds"
     code = (
@@ -508,7 +508,7 @@ def test_a_full_disk_costs_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for path in cache.glob("cumsum-*"):
+    for path in cache.glob("reduction_cumsum-*"):
         path.unlink()
     write = kernel_libraries._write
 
@@ -522,7 +522,7 @@ def test_a_full_disk_costs_a_warning(
     assert len(builds) == 2  # once on each disk
     assert sum("No space left" in r.getMessage() for r in caplog.records) == 1
     assert kernel_libraries.folder() != cache
-    assert list(kernel_libraries.folder().glob("cumsum-*.json"))
+    assert list(kernel_libraries.folder().glob("reduction_cumsum-*.json"))
 
 
 def test_without_a_cache(
@@ -601,14 +601,14 @@ def test_user_defined_kernels_take_our_threads(tmp_path: Path) -> None:
     write_users(source, tmp_path / "kernels")
     lines = (tmp_path / "kernels" / "mine.mojo").read_text().splitlines()
     assert lines[:6] == [
-        "from tmb_support.each import foreach",
+        "from tmb_support.core.each import foreach",
         "from extensibility import InputTensor, OutputTensor, register",
         "from layout import Coord",
-        "from tmb_support.team import sync_parallelize",
+        "from tmb_support.core.team import sync_parallelize",
         "from max.algorithm import elementwise",
         "from max.gpu.host import DeviceContext",
     ]
-    assert (tmp_path / "tmb_support" / "team.mojo").is_file()
+    assert (tmp_path / "tmb_support" / "core" / "team.mojo").is_file()
     assert source.read_text() == USERS
 
 
@@ -631,10 +631,10 @@ def test_libraries_on_the_command_line(
 ) -> None:
     assert main(["cache", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "library of cumsum  1 kernel" in lines[0]
+    assert "library of reduction_cumsum  1 kernel" in lines[0]
     assert lines[-1].startswith("2 libraries of kernels, 0.")
     assert main(["cache", "verify"]) == 0
-    (library,), (manifest,) = cache.glob("cumsum-*.so"), cache.glob("cumsum-*.json")
+    (library,), (manifest,) = cache.glob("reduction_cumsum-*.so"), cache.glob("reduction_cumsum-*.json")
     _flip(library, manifest)
     capsys.readouterr()
     assert main(["cache", "verify"]) == 1
@@ -653,10 +653,10 @@ def test_libraries_on_the_command_line(
 def test_doctor_tells_of_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (told,) = doctor._libraries(True)
     assert told.state == "ok"
-    assert told.found.startswith("attention, gemm, ")
+    assert told.found.startswith("attention.forward, gemm.matmul, ")
     assert told.found.endswith(" will be built when they are first needed")
     assert "cache warm --libraries" in told.advice
-    monkeypatch.setattr(families, "_STANDARD", {"cumsum": [("tmb_cumsum", {})]})
+    monkeypatch.setattr(families, "_STANDARD", {"reduction.cumsum": [("tmb_cumsum", {})]})
     (told,) = doctor._libraries(False)
     assert told.found == "the 1 that most models need are built"
 
@@ -669,7 +669,7 @@ def test_doctor_tells_of_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_was_not_used_for_long_goes(cache: Path) -> None:
-    (manifest,), (library,) = cache.glob("cumsum-*.json"), cache.glob("cumsum-*.so")
+    (manifest,), (library,) = cache.glob("reduction_cumsum-*.json"), cache.glob("reduction_cumsum-*.so")
     key = kernel_libraries.read(manifest).key
     os.utime(manifest, (10_000, 10_000))
     os.utime(library, (10_000, 10_000))
