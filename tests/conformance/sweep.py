@@ -31,58 +31,26 @@ from tests.conformance.apart import run_apart
 
 if TYPE_CHECKING:
     from tests.conformance.program import Program
-
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
-
-# What torch itself cannot trace without values of tensors; Dynamo breaks the graph there.
-_UNTRACEABLE = (
-    "DynamicOutputShapeException",
-    "UnsupportedOperatorException",
-    "DataDependentOutputException",
-    "UnsupportedFakeTensorException",
-    "GuardOnDataDependentSymNode",
+from tests.conformance.sweep_page import (
+    BY,
+    CHECKED,
+    DTYPES,
+    HEADER,
+    NO_STEP,
+    SUBNORMALS,
+    TELLS,
+    Result,
+    is_untraceable,
+    markdown,
 )
-
-
-_HEADER = """\
-# Conformance{kind}
-
-Samples of torch's operator database (`op_db`) on CPU,
-{by},
-compared with eager PyTorch: a result passes within the tolerance of torch's own tests, or if it is
-at most three times as far from float64's as eager's is. Made by
-
-    uv run python -m tests.conformance.sweep{flags} --markdown {file}
-
-A run takes one sample of every entry in every dtype, in a random but fixed order, then others of
-each, up to {samples}. "Refused" raises an error that names the operator and the reason.
-"""
-_BY = {"max": "compiled by MAX", "steps": "run by the [steps engine](engines.md)"}
-_NO_STEP = """
-What has no step is run by torch, between the steps of what is around it, or compiled by MAX.
-"""
-_SUBNORMALS = """
-Arguments are subnormal numbers, in float32 from 1e-45 to 1e-38; a result is compared in units of
-the smallest. Left out are random numbers, `std` (it squares its arguments, whose squares are zero)
-and what takes matrices that subnormal numbers make singular.
-"""
 
 # Of an entry in a dtype, at most.
 _SAMPLES = 6
-
-# Said of a sample that passed.
-CHECKED = "finite differences agree"
-
-# Said of a sample that passed, and would not where subnormal numbers are taken for zero.
-TELLS = "other results where subnormal numbers are zero"
-
 # Programs compiled as one module, and how many a process checks: imports take ten seconds.
 _TOGETHER = 200
 _BATCH = {"max": 200, "steps": 1000}
-
 # An entry, a dtype, and the turn in which this sample of theirs comes.
 Task = tuple[str, str, int]
-Result = dict[str, Any]
 
 
 def check(tasks: Sequence[Task], given: argparse.Namespace) -> Iterator[Result]:
@@ -140,7 +108,7 @@ def _checked(found: Sequence[tuple[Task, Program]], given: argparse.Namespace) -
             yield _result(task, program.name, "no step", str(error), nodes)
         elif isinstance(error, UnsupportedError):
             yield _result(task, program.name, "refused", str(error), _operators(error))
-        elif error is not None and _is_untraceable(error):
+        elif error is not None and is_untraceable(error):
             yield _result(task, program.name, "not traced", type(error).__name__)
         elif error is not None:
             kind = "error" if _eager_works(program) else "no samples"
@@ -173,8 +141,6 @@ _UNDEFINED = frozenset(
 )
 # Entries that may pick any of several equal elements.
 _PICKING = frozenset({"topk", "kthvalue", "median", "nanmedian", "mode", "sort", "argsort"})
-
-
 # Entries that square their arguments, whose squares are zero; eager squares float64 numbers.
 _SQUARING = frozenset({"std", "std_mean", "std.unbiased", "std_mean.unbiased"})
 # Entries of matrices, which subnormal numbers make singular.
@@ -311,73 +277,6 @@ def all_tasks(
     return firsts + [(*pair, turn) for pair in pairs for turn in range(1, samples)]
 
 
-def markdown(results: Sequence[Result]) -> str:
-    """The share of samples that pass, and what does not with its reason."""
-    counted = [r for r in results if r["outcome"] not in ("no samples", "not traced")]
-    outcomes = Counter(r["outcome"] for r in counted)
-    total = len(counted)
-    lines = ["| outcome | samples | share |", "|---|---|---|"]
-    lines += [f"| {o} | {n} | {n / total:.1%} |" for o, n in outcomes.most_common()]
-    checked = sum(r["text"] == CHECKED for r in counted)
-    if checked:
-        lines += [
-            "",
-            f"{checked} of them, all in float64, agree with finite differences as well, along a "
-            "random direction (the step and tolerances of `torch.autograd.gradcheck`); the others "
-            "in float64 are at a kink, or eager's own gradients do not agree there.",
-        ]
-    tell = sum(r["text"] == TELLS for r in counted)
-    if tell:
-        lines += ["", f"Of {tell} of them eager's results differ where subnormal numbers are zero."]
-    for outcome in ("no step", "refused"):
-        rows = [r for r in counted if r["outcome"] == outcome]
-        if rows:
-            lines += ["", f"| {outcome} | samples | entries | why |", "|---|---|---|---|"]
-            lines += _by_operator(rows)
-    rest = [r for r in counted if r["outcome"] in ("wrong", "error", "crash")]
-    if rest:
-        lines += ["", "| sample | outcome | what |", "|---|---|---|"]
-        lines += [f"| {r['program']} | {r['outcome']} | {_first(r['text'])} |" for r in rest]
-    return "\n".join(lines) + "\n"
-
-
-def _by_operator(results: Sequence[Result]) -> list[str]:
-    """A line for each operator that stood in the way of samples."""
-    found: dict[str, list[Result]] = {}
-    for r in results:
-        for operator in dict.fromkeys(r["operators"]):
-            found.setdefault(operator, []).append(r)
-    lines = []
-    for operator, rows in sorted(found.items(), key=lambda i: -len(i[1])):
-        entries = sorted({r["entry"] for r in rows})
-        shown = ", ".join(entries[:4]) + (f" and {len(entries) - 4} more" if entries[4:] else "")
-        lines.append(f"| {operator} | {len(rows)} | {shown} | {_reason(rows[0], operator)} |")
-    return lines
-
-
-def _is_untraceable(error: Exception) -> bool:
-    text = str(error)
-    # What an operator reads of a fake tensor's memory; Dynamo makes constants of it.
-    return (
-        type(error).__name__ in _UNTRACEABLE
-        or "its data is not allocated yet" in text
-        or "on tensor with symbolic sizes/strides" in text
-        or "expected to contain only concrete integers" in text
-        or "on CSR tensors" in text
-    )
-
-
-def _reason(result: Result, operator: str) -> str:
-    for line in result["text"].splitlines():
-        if operator in line and ": " in line:
-            return line.rpartition(": ")[2]
-    return _first(result["text"])
-
-
-def _first(text: str) -> str:
-    return " ".join(text.split())[:160].replace("|", "\\|")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ops", nargs="*", default=["*"], help="op_db names; * matches any text")
@@ -436,15 +335,15 @@ def main() -> None:
         narrowed += f" --engine {given.engine}"
     if given.minutes:
         narrowed += f" --minutes {given.minutes:g}"
-    text = _HEADER.format(
+    text = HEADER.format(
         kind=f": {', '.join(flags)}" if flags else "",
         flags="".join(f" --{flag}" for flag in flags) + narrowed,
         file=given.markdown or "docs/conformance.md",
-        by=_BY[given.engine],
+        by=BY[given.engine],
         samples=given.samples,
     )
-    text += _NO_STEP if given.engine == "steps" else ""
-    text += _SUBNORMALS if given.subnormals else ""
+    text += NO_STEP if given.engine == "steps" else ""
+    text += SUBNORMALS if given.subnormals else ""
     text += f"\n{len(reached)} of {len(pairs)} pairs of an entry and a dtype were reached.\n\n"
     text += markdown(results)
     print(text)

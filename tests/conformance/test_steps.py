@@ -8,7 +8,8 @@ import hashlib
 
 import pytest
 
-from tests.conformance.sweep import DTYPES, all_tasks, check
+from tests.conformance.sweep import all_tasks, check
+from tests.conformance.sweep_page import DTYPES
 
 # One pair of an entry and a dtype in so many.
 SHARE = 24

@@ -98,7 +98,8 @@ def _function(unit: str, dtype: torch.dtype) -> Callable[..., None]:
         for d, source in _SOURCES.items()
     ]
     text = _HEAD + "\n\n".join(shells)
-    found = libraries.exported(f"test_{unit}", text, {n: n for n in names.values()}, ["gemm.bfloat16"])
+    symbols = {n: n for n in names.values()}
+    found = libraries.exported(f"test_{unit}", text, symbols, ["gemm.bfloat16"])
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(found[names[dtype]])
 
 

@@ -113,6 +113,12 @@ def _run(rows: list[list[int]]) -> tuple[int, str]:
     return failed, bytes(text[: int(context[2])].tolist()).decode()
 
 
+def _files(cache: Path) -> tuple[Path, Path]:
+    """The library of the cumulative sum, and its manifest."""
+    (library,), (manifest,) = (cache.glob(f"reduction_cumsum-*.{end}") for end in ("so", "json"))
+    return library, manifest
+
+
 def _sums_right() -> bool:
     x = torch.randn(3, 70, 5)
     y = torch.empty_like(x)
@@ -365,7 +371,7 @@ def test_what_is_damaged_is_built_again(
     damage: Callable[[Path, Path], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    (library,), (manifest,) = cache.glob("reduction_cumsum-*.so"), cache.glob("reduction_cumsum-*.json")
+    library, manifest = _files(cache)
     damage(library, manifest)
     with caplog.at_level(logging.WARNING, "torch_max_backend.steps"):
         assert _sums_right()
@@ -419,7 +425,8 @@ def test_families_share_a_library(
     assert found == {CUMSUM: 1, TAKE: 1}
     assert len(list(cache.glob("several-*.so"))) == 1
     of_cumsum, of_take = (
-        kernel_libraries.read(*cache.glob(f"{n}-*.json")) for n in ("reduction_cumsum", "indexing_take")
+        kernel_libraries.read(*cache.glob(f"{n}-*.json"))
+        for n in ("reduction_cumsum", "indexing_take")
     )
     assert of_cumsum.symbols == {CUMSUM.symbol: str(CUMSUM)}
     assert of_take.symbols == {TAKE.symbol: str(TAKE)}
@@ -634,7 +641,7 @@ def test_libraries_on_the_command_line(
     assert "library of reduction_cumsum  1 kernel" in lines[0]
     assert lines[-1].startswith("2 libraries of kernels, 0.")
     assert main(["cache", "verify"]) == 0
-    (library,), (manifest,) = cache.glob("reduction_cumsum-*.so"), cache.glob("reduction_cumsum-*.json")
+    library, manifest = _files(cache)
     _flip(library, manifest)
     capsys.readouterr()
     assert main(["cache", "verify"]) == 1
@@ -669,7 +676,7 @@ def test_doctor_tells_of_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_was_not_used_for_long_goes(cache: Path) -> None:
-    (manifest,), (library,) = cache.glob("reduction_cumsum-*.json"), cache.glob("reduction_cumsum-*.so")
+    library, manifest = _files(cache)
     key = kernel_libraries.read(manifest).key
     os.utime(manifest, (10_000, 10_000))
     os.utime(library, (10_000, 10_000))
