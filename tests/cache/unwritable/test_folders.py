@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
-import io
-import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,186 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cache.unwritable.broken import ERRORS, PARTS, Broken, each_error, each_step
 from torch_max_backend import CacheError, CompilationError, RegistrationError, mojo_op
 from torch_max_backend.cache import maintenance, store
 from torch_max_backend.process import compile_slots, private_folders
 from torch_max_backend.registry import kernel_sources
 
 pytestmark = pytest.mark.xdist_group("compile-1")
-
-ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT, errno.EACCES, errno.ENOTDIR]
-each_error = pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.__getitem__)
-each_step = pytest.mark.parametrize("step", ["mkdir", "open", "replace", "all"])
-
-PARTS = {"graph": "77"}
-
-
-class Broken:
-    """Makes writing under some folders fail.
-
-    Args:
-        patch: Takes the changes back.
-        error: What writing fails with.
-        step: "mkdir", "open" (for writing), "replace", "unlink", or "all".
-    """
-
-    def __init__(self, patch: pytest.MonkeyPatch, error: int, step: str = "all") -> None:
-        self.error = error
-        self.folders: list[str] = []
-        steps: dict[str, list[tuple[Any, str]]] = {
-            "mkdir": [(os, "mkdir")],
-            "open": [(os, "open"), (io, "open"), (builtins, "open")],
-            "replace": [(os, "replace"), (os, "rename")],
-            "unlink": [(os, "unlink"), (os, "remove"), (os, "rmdir")],
-        }
-        for owner, name in chain(*steps.values()) if step == "all" else steps[step]:
-            patch.setattr(owner, name, self._failing(getattr(owner, name), name == "open"))
-
-    def _failing(self, real: Callable[..., Any], opens: bool) -> Callable[..., Any]:
-        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-            how = args[0] if args else kwargs.get("mode", "r")
-            if opens and isinstance(how, str):
-                writes = any(c in how for c in "wax+")
-            else:
-                writes = not opens or bool(how & (os.O_CREAT | os.O_WRONLY | os.O_RDWR))
-            if writes and any(str(path).startswith(f) for f in self.folders):
-                raise OSError(self.error, os.strerror(self.error), str(path))
-            return real(path, *args, **kwargs)
-
-        return call
-
-
-@pytest.fixture(autouse=True)
-def folder(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(private_folders, "_refused", set())
-    monkeypatch.setattr(private_folders, "_unwritable", set())
-    monkeypatch.setattr(private_folders, "_instead", {})
-    kernel_sources._precompiled.cache_clear()
-    yield private_cache
-    kernel_sources._precompiled.cache_clear()
-
-
-@pytest.fixture
-def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """The warnings so far."""
-    return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-
-
-@pytest.fixture
-def precompiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Where libraries were compiled; in place of the compiler, a file of a few bytes."""
-    done: list[Path] = []
-
-    def precompile(sources: Path, out: Path) -> None:
-        assert (sources / "__init__.mojo").is_file()
-        done.append(out)
-        out.write_bytes(b"library")
-
-    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
-    return done
-
-
-# Kernel libraries
-
-
-@each_error
-@each_step
-def test_kernels_are_kept_elsewhere(
-    error: int,
-    step: str,
-    folder: Path,
-    tmp_path: Path,
-    precompiled: list[Path],
-    warnings: Callable[[], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    own = tmp_path / "own.mojo"
-    own.write_text("")
-    Broken(monkeypatch, error, step).folders.append(str(folder))
-    found = [kernel_sources.kernel_library_path(library) for library in (own, "fft", own)]
-    for path in found:
-        assert path.read_bytes() == b"library"
-        assert not path.is_relative_to(folder)
-    (text,) = warnings()
-    assert str(folder) in text
-    assert os.strerror(error) in text
-    kept = [out for out in precompiled if not out.is_relative_to(folder)]
-    assert len(kept) == 2
-    assert len(precompiled) <= 3  # the folder was not tried again
-
-
-def test_kernels_return_to_a_folder_that_can_be_used_again(
-    folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
-) -> None:
-    (folder / "kernels").mkdir(mode=0o755)
-    assert not kernel_sources.kernel_library_path("fft").is_relative_to(folder)
-    (folder / "kernels").chmod(0o700)
-    assert kernel_sources.kernel_library_path("resample").is_relative_to(folder)
-    assert len(warnings()) == 1
-
-
-def test_a_library_that_is_gone_is_compiled_again(
-    folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
-) -> None:
-    found = kernel_sources.kernel_library_path("fft")
-    assert kernel_sources.kernel_library_path("fft") == found
-    shutil.rmtree(folder)
-    assert kernel_sources.kernel_library_path("fft").read_bytes() == b"library"
-    assert len(precompiled) == 2
-    assert not warnings()
-
-
-@each_error
-def test_a_compiler_that_cannot_write_is_no_error_of_the_sources(
-    error: int,
-    folder: Path,
-    precompiled: list[Path],
-    warnings: Callable[[], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    working = kernel_sources._precompile
-    full = False
-
-    def precompile(sources: Path, out: Path) -> None:
-        nonlocal full
-        if out.is_relative_to(folder):
-            full = True
-            raise CompilationError("LLVM ERROR: IO failure on output stream")
-        working(sources, out)
-
-    def fsync(handle: int) -> None:
-        if full:
-            raise OSError(error, os.strerror(error))
-
-    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
-    monkeypatch.setattr(os, "fsync", fsync)
-    assert kernel_sources.kernel_library_path("fft").read_bytes() == b"library"
-    assert len(warnings()) == 1
-
-
-def test_an_error_of_the_sources_is_one(
-    folder: Path, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def precompile(sources: Path, out: Path) -> None:
-        raise CompilationError("expected argument name")
-
-    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
-    with pytest.raises(CompilationError, match="expected argument name"):
-        kernel_sources.kernel_library_path("fft")
-    assert not warnings()
-    assert list((folder / "kernels").iterdir()) == []
-
-
-@each_error
-def test_where_nothing_can_be_written_the_error_is_ours(
-    error: int, folder: Path, precompiled: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Broken(monkeypatch, error).folders += [str(folder), tempfile.gettempdir()]
-    with pytest.raises(CacheError, match="TMPDIR"):
-        kernel_sources.kernel_library_path("fft")
-
-
-# The functions that others write with
 
 
 def test_writing_elsewhere(folder: Path, warnings: Callable[[], list[str]]) -> None:
@@ -254,9 +77,6 @@ def test_without_a_home(
     assert kernel_sources.kernel_library_path("fft").is_file()
     with pytest.raises(CacheError, match="home"):
         store.usable_folder()
-
-
-# Artifacts
 
 
 @each_error
@@ -326,9 +146,6 @@ def test_an_artifact_that_cannot_be_had_from_max(
         serialized(SimpleNamespace(export_mef=export))  # type: ignore[arg-type]
 
 
-# Commands were asked to write, and say that they cannot
-
-
 @pytest.mark.parametrize("error", [e for e in ERRORS if e != errno.ENOENT])
 def test_commands_say_what_they_cannot_remove(
     error: int, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -367,9 +184,6 @@ def test_export_and_import_say_what_they_cannot_write(
     broken.folders.append(str(folder))
     with pytest.raises(CacheError):
         import_cache(file)
-
-
-# Locks, temporary files, dumps
 
 
 @each_error
@@ -449,8 +263,6 @@ def test_mojo_code_that_cannot_be_written(error: int, monkeypatch: pytest.Monkey
     with pytest.raises(RegistrationError, match="TMPDIR"):
         mojo_op("unwritable::a(Tensor x) -> Tensor", "two\nlines", fake=torch.empty_like)
 
-
-# All of it, on a disk that is really full
 
 PROGRAM = """
 import logging, sys
