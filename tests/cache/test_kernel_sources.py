@@ -208,8 +208,8 @@ KEYS = pytest.mark.parametrize("key", [artifact_key, autograd_key])
         {"bank": True},
         {"sizes_from_data": True},
         {"random": True},
-        {"kernels": "fft"},
-        {"kernels": ("fft", "resample")},
+        {"kernels": "fft.fft"},
+        {"kernels": ("fft.fft", "image.resample")},
         {"kernels": other_file},
     ],
     ids=lambda fields: "-".join(

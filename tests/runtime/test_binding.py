@@ -340,9 +340,9 @@ def test_a_failing_model_raises_execution_error_with_its_arguments() -> None:
 
 
 def test_pieces_of_memory_overlap_where_they_share_a_byte() -> None:
-    from torch_max_backend.engines.max.executable import _Extents
+    from torch_max_backend.engines.max.extents import Extents
 
-    taken = _Extents([(50, 60), (10, 20), (15, 30), (16, 18), (40, 40)])
+    taken = Extents([(50, 60), (10, 20), (15, 30), (16, 18), (40, 40)])
     assert taken.empty
     shared = [(29, 31), (5, 11), (12, 13), (0, 100), (59, 60)]
     assert all(taken.overlap(extent) for extent in shared)

@@ -74,7 +74,7 @@ def test_without_a_home(
     assert store.get("key") is None
     assert model_place("key", True) != model_place("key", False)
     assert len(warnings()) == 1
-    assert kernel_sources.kernel_library_path("fft").is_file()
+    assert kernel_sources.kernel_library_path("fft.fft").is_file()
     with pytest.raises(CacheError, match="home"):
         store.usable_folder()
 

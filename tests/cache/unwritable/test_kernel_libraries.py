@@ -29,7 +29,7 @@ def test_kernels_are_kept_elsewhere(
     own = tmp_path / "own.mojo"
     own.write_text("")
     Broken(monkeypatch, error, step).folders.append(str(folder))
-    found = [kernel_sources.kernel_library_path(library) for library in (own, "fft", own)]
+    found = [kernel_sources.kernel_library_path(library) for library in (own, "fft.fft", own)]
     for path in found:
         assert path.read_bytes() == b"library"
         assert not path.is_relative_to(folder)
@@ -45,7 +45,7 @@ def test_kernels_return_to_a_folder_that_can_be_used_again(
     folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
 ) -> None:
     (folder / "kernels").mkdir(mode=0o755)
-    assert not kernel_sources.kernel_library_path("fft").is_relative_to(folder)
+    assert not kernel_sources.kernel_library_path("fft.fft").is_relative_to(folder)
     (folder / "kernels").chmod(0o700)
     assert kernel_sources.kernel_library_path("resample").is_relative_to(folder)
     assert len(warnings()) == 1
@@ -54,10 +54,10 @@ def test_kernels_return_to_a_folder_that_can_be_used_again(
 def test_a_library_that_is_gone_is_compiled_again(
     folder: Path, precompiled: list[Path], warnings: Callable[[], list[str]]
 ) -> None:
-    found = kernel_sources.kernel_library_path("fft")
-    assert kernel_sources.kernel_library_path("fft") == found
+    found = kernel_sources.kernel_library_path("fft.fft")
+    assert kernel_sources.kernel_library_path("fft.fft") == found
     shutil.rmtree(folder)
-    assert kernel_sources.kernel_library_path("fft").read_bytes() == b"library"
+    assert kernel_sources.kernel_library_path("fft.fft").read_bytes() == b"library"
     assert len(precompiled) == 2
     assert not warnings()
 
@@ -86,7 +86,7 @@ def test_a_compiler_that_cannot_write_is_no_error_of_the_sources(
 
     monkeypatch.setattr(kernel_sources, "_precompile", precompile)
     monkeypatch.setattr(os, "fsync", fsync)
-    assert kernel_sources.kernel_library_path("fft").read_bytes() == b"library"
+    assert kernel_sources.kernel_library_path("fft.fft").read_bytes() == b"library"
     assert len(warnings()) == 1
 
 
@@ -98,7 +98,7 @@ def test_an_error_of_the_sources_is_one(
 
     monkeypatch.setattr(kernel_sources, "_precompile", precompile)
     with pytest.raises(CompilationError, match="expected argument name"):
-        kernel_sources.kernel_library_path("fft")
+        kernel_sources.kernel_library_path("fft.fft")
     assert not warnings()
     assert list((folder / "kernels").iterdir()) == []
 
@@ -109,4 +109,4 @@ def test_where_nothing_can_be_written_the_error_is_ours(
 ) -> None:
     Broken(monkeypatch, error).folders += [str(folder), tempfile.gettempdir()]
     with pytest.raises(CacheError, match="TMPDIR"):
-        kernel_sources.kernel_library_path("fft")
+        kernel_sources.kernel_library_path("fft.fft")

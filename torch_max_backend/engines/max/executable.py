@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import is_not
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from weakref import WeakSet
 import torch
 from torch.profiler import record_function
 
-from torch_max_backend.engines.max.buffers import plain, to_buffer, to_tensor
+from torch_max_backend.engines.max.buffers import to_tensor
 from torch_max_backend.engines.max.device_graphs import DeviceGraphs, replayable
 from torch_max_backend.engines.max.timers import quiet
 from torch_max_backend.gemm_providers.choice import routine
@@ -26,20 +25,19 @@ from torch_max_backend.runtime.results import (
     returned,
     turned_arguments,
 )
-from torch_max_backend.runtime.seeds import draw
 
 if TYPE_CHECKING:
     from max.driver import Buffer
     from max.engine import Model
+from torch_max_backend.engines.max.extents import Extents, extent, memory
+from torch_max_backend.engines.max.slots import Argument, Carrier, Fixed, Scalar, Seed, Slot
 
 # Symbolic sizes, numbers, copies of arguments that are written to, the model's inputs.
 _Bound = tuple[list[Any], Sequence[Any], list[tuple[torch.Tensor, torch.Tensor]], list[Any]]
-
 # Ranges of torch's profiler.
 _RANGE = "torch_max_backend"
 _profiling = torch._C._autograd._profiler_enabled
 _numbers = itertools.count(1)
-
 _SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
 
 
@@ -99,24 +97,24 @@ class Executable:
         names += signature.data_symbols
         self._layouts = [Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = any(rebuild is not None for rebuild in self._layouts)
-        self._slots: list[_Slot] = []
+        self._slots: list[Slot] = []
         scalar = 0
         for item in signature.inputs:
             if item.kind == "tensor":
                 self._slots.append(
-                    _Argument(item.index, item.mutated, item.index in static, item.order)
+                    Argument(item.index, item.mutated, item.index in static, item.order)
                 )
             elif item.kind == "constant":
-                self._slots.append(_Fixed(constants[item.source]))
+                self._slots.append(Fixed(constants[item.source]))
             elif item.kind == "address":
-                self._slots.append(_Fixed(torch.tensor(routine(item.source))))
+                self._slots.append(Fixed(torch.tensor(routine(item.source))))
             elif item.kind == "seed":
-                self._slots.append(_Seed(item.source))
+                self._slots.append(Seed(item.source))
             elif item.kind == "carrier":
-                self._slots.append(_Carrier(scalar))
+                self._slots.append(Carrier(scalar))
                 scalar += 1
             else:
-                self._slots.append(_Scalar(scalar, _SCALAR_DTYPES[item.dtype]))
+                self._slots.append(Scalar(scalar, _SCALAR_DTYPES[item.dtype]))
                 scalar += 1
         # Inputs whose memory stays where it is from call to call, and the others.
         self._lasting = [k for k, slot in enumerate(self._slots) if slot.static]
@@ -125,7 +123,7 @@ class Executable:
             for k, item in enumerate(signature.inputs)
             if item.kind != "carrier" and not self._slots[k].static
         ]
-        self._known: tuple[list[Any], _Extents] = ([], _Extents([]))
+        self._known: tuple[list[Any], Extents] = ([], Extents([]))
         self._plan = [
             (o.kind, o.index) if o.kind in ("value", "input") else (o.kind, -1)
             for o in signature.outputs
@@ -213,10 +211,10 @@ class Executable:
         asked = self._suspects  # another thread may settle them meanwhile
         suspects = set(asked)
         lasting = self._lasting_extents(buffers)
-        given = [_memory(buffers[k]) for k in self._passing]
-        extents = [_extent(r) for r in results]
+        given = [memory(buffers[k]) for k in self._passing]
+        extents = [extent(r) for r in results]
         kept = [e for i, e in enumerate(extents) if i not in suspects or i in self._internal]
-        taken = _Extents([*given, *kept])
+        taken = Extents([*given, *kept])
         sharing = []
         for i in asked:
             if i in self._internal:
@@ -224,11 +222,11 @@ class Executable:
             if lasting.overlap(extents[i]) or taken.overlap(extents[i]):
                 sharing.append(i)
                 results[i] = results[i].clone()
-                extents[i] = _extent(results[i])
+                extents[i] = extent(results[i])
             taken.add(extents[i])
         if self._internal:
             shown = [e for i, e in enumerate(extents) if i not in self._internal]
-            public = _Extents([*given, *shown])
+            public = Extents([*given, *shown])
             for i in asked:
                 if i not in self._internal:
                     continue
@@ -241,14 +239,14 @@ class Executable:
             self._settled = True
         if not self._suspects:
             # Nobody will ask again, and notice that a parameter has moved.
-            self._known = ([], _Extents([]))
+            self._known = ([], Extents([]))
 
-    def _lasting_extents(self, buffers: list[Buffer]) -> _Extents:
+    def _lasting_extents(self, buffers: list[Buffer]) -> Extents:
         """What the inputs occupy that stay where they are: found out anew where one did not."""
         lasting = [buffers[k] for k in self._lasting]
         known, extents = self._known
         if len(known) != len(lasting) or any(map(is_not, known, lasting)):
-            extents = _Extents([_memory(b) for b in lasting])
+            extents = Extents([memory(b) for b in lasting])
             # A copy that was made for this call alone must not live on here.
             if all(self._slots[k].kept is b for k, b in zip(self._lasting, lasting, strict=True)):
                 self._known = lasting, extents
@@ -259,8 +257,8 @@ class Executable:
         argument = arguments[self._views[k]] if k in self._views else None
         if argument is None or argument.dtype != result.dtype:
             return None
-        start, end = _extent(argument)
-        first, last = _extent(result)
+        start, end = extent(argument)
+        first, last = extent(result)
         if first < start or last > end:
             return None
         offset = argument.storage_offset() + (first - start) // argument.element_size()
@@ -283,152 +281,3 @@ def _in_child() -> None:
     if fork_safety.inherited():
         for executable in _executables:
             executable.__class__ = _Inherited
-
-
-class _Extents:
-    """Pieces of memory, none of which overlap: those that do become one.
-
-    Args:
-        given: First and last byte address + 1 of each.
-    """
-
-    def __init__(self, given: Sequence[tuple[int, int]]) -> None:
-        self.empty = any(start == end for start, end in given)
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        for start, end in sorted(given):
-            if start == end:
-                continue
-            if self._ends and start < self._ends[-1]:
-                self._ends[-1] = max(end, self._ends[-1])
-            else:
-                self._starts.append(start)
-                self._ends.append(end)
-
-    def overlap(self, extent: tuple[int, int]) -> bool:
-        start, end = extent
-        if start == end:
-            return False
-        k = bisect_right(self._starts, start)
-        before = k > 0 and self._ends[k - 1] > start
-        return before or (k < len(self._starts) and self._starts[k] < end)
-
-    def add(self, extent: tuple[int, int]) -> None:
-        """Add one that overlaps none."""
-        start, end = extent
-        if start == end:
-            self.empty = True
-            return
-        k = bisect_right(self._starts, start)
-        self._starts.insert(k, start)
-        self._ends.insert(k, end)
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """First and last byte address + 1 of a contiguous tensor."""
-    start = tensor.data_ptr()
-    return start, start + tensor.nbytes
-
-
-def _memory(buffer: Buffer) -> tuple[int, int]:
-    start = buffer._data_ptr()
-    return start, start + buffer.num_elements * buffer.dtype.size_in_bytes
-
-
-class _Slot:
-    """One input of the model.
-
-    Attributes:
-        static: Whether its memory rarely changes.
-        kept: The buffer that it will use again, if any.
-    """
-
-    __slots__ = ()
-    static = False
-    kept: Any = None
-
-    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
-        """The buffer for one call. A tensor that the model writes to but cannot reach in place is
-        appended to ``pending`` with the copy that stands in for it."""
-        raise NotImplementedError
-
-
-class _Argument(_Slot):
-    __slots__ = ("cached", "index", "mutated", "order", "static")
-
-    def __init__(
-        self, index: int, mutated: bool, static: bool, order: tuple[int, ...] | None
-    ) -> None:
-        self.index = index
-        self.order = order
-        self.mutated = mutated
-        self.static = static
-        self.cached: tuple[int, Any, Any, Any, Any] | None = None
-
-    @property
-    def kept(self) -> Any:
-        cached = self.cached
-        return None if cached is None else cached[4]
-
-    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
-        tensor = arguments[self.index]
-        cached = self.cached
-        if (
-            cached is not None
-            and cached[0] == tensor.data_ptr()
-            and cached[1] == tensor.shape
-            and cached[2] == tensor.stride()
-            and cached[3] is tensor.dtype
-        ):
-            return cached[4]
-        view = tensor if self.order is None else tensor.permute(self.order)
-        contiguous = plain(view)
-        if self.mutated and contiguous is not view:
-            pending.append((view, contiguous))
-        buffer = to_buffer(contiguous)
-        if self.static:
-            kept = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, buffer
-            self.cached = kept if contiguous is view else None
-        return buffer
-
-
-class _Fixed(_Slot):
-    __slots__ = ("kept",)
-    static = True
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.kept = to_buffer(plain(tensor.detach()))
-
-    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
-        return self.kept
-
-
-class _Carrier(_Slot):
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
-        return to_buffer(torch.empty((numbers[self.number], 0), dtype=torch.int8))
-
-
-class _Scalar(_Slot):
-    __slots__ = ("dtype", "number")
-
-    def __init__(self, number: int, dtype: torch.dtype) -> None:
-        self.number = number
-        self.dtype = dtype
-
-    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
-        return to_buffer(torch.tensor(numbers[self.number], dtype=self.dtype))
-
-
-class _Seed(_Slot):
-    __slots__ = ("device",)
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-
-    def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
-        return to_buffer(draw(self.device))

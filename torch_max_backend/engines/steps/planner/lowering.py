@@ -7,31 +7,27 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.engines.steps.planner import control, heavier, pointwise
+from torch_max_backend.engines.steps.planner import control, heavier, movement, pointwise
 from torch_max_backend.engines.steps.planner.graph import Node, StepGraph, Value
 from torch_max_backend.engines.steps.planner.kernels import takes_strides
+from torch_max_backend.engines.steps.planner.movement import FOLDED
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.simplify import unchanged
 from torch_max_backend.engines.steps.planner.sizes import (
     Size,
     Sizes,
-    dense_strides,
     product,
-    quotient,
 )
 from torch_max_backend.engines.steps.planner.tasks import (
     Kernel,
     Lowered,
     Number,
     Pointwise,
-    Reduce,
     Task,
 )
-from torch_max_backend.engines.steps.planner.views import View
+from torch_max_backend.engines.steps.planner.views import View, kept
 
-# Constants of up to so many elements are computed when the plan is made.
-FOLDED = 65536
-_OPERATIONS = {**heavier.OPERATIONS, **control.OPERATIONS}
+_OPERATIONS = {**movement.OPERATIONS, **heavier.OPERATIONS, **control.OPERATIONS}
 
 
 def lowered(graph: StepGraph) -> Lowered:
@@ -170,7 +166,7 @@ class Lowering:
             name,
             [self._operand(o, to.shape, keep) for o in operands],
             tuple(to.shape[i] for i in keep),
-            _kept(to, keep),
+            kept(to, keep),
             to.dtype,
             origin,
         )
@@ -183,7 +179,7 @@ class Lowering:
         tensor = self.constants.get(operand.root)
         if tensor is not None and tensor.numel() == 1:
             return Number(tensor.item(), operand.dtype)
-        return _kept(operand.broadcast(shape), keep)
+        return kept(operand.broadcast(shape), keep)
 
     # Operations
 
@@ -192,17 +188,13 @@ class Lowering:
             self._elementwise(node)
             return
         if node.op == "Custom":
-            symbol = node.attributes["symbol"]
-            special = getattr(self, f"_kernel_{symbol}", None)
+            special = movement.KERNELS.get(node.attributes["symbol"])
             if special is None:
-                self._kernel(node)
+                self.kernel(node)
             else:
-                special(node)
+                special(self, node)
             return
-        method: Callable[[Node], None] | None = getattr(self, f"_do_{node.op.lower()}", None)
-        if method is not None:
-            method(node)
-        elif node.op in _OPERATIONS:
+        if node.op in _OPERATIONS:
             _OPERATIONS[node.op](self, node)
         else:
             raise NotPlanned(f"MAX's operation {node.op}", node.origin)
@@ -238,7 +230,7 @@ class Lowering:
             return False
         (a,), (b,) = numbers
         value = a + b if node.op == "Add" else a - b if node.op == "Sub" else a * b
-        self._sizes(node.results[0], (value,))
+        self.set_sizes(node.results[0], (value,))
         return True
 
     def _root(self, value: Value) -> Value:
@@ -254,178 +246,14 @@ class Lowering:
             return None
         return tuple(int(n) for n in tensor.reshape(-1))
 
-    def _sizes(self, value: Value, sizes: Sizes) -> None:
+    def set_sizes(self, value: Value, sizes: Sizes) -> None:
+        """Let a value be sizes, which are computed when they are known."""
         if all(isinstance(n, int) for n in sizes):
             dtype = getattr(torch, value.dtype)
             self.constant(value, torch.tensor(sizes, dtype=dtype).reshape(value.shape))
             return
         self.sizes[value] = sizes
         self.views[value] = View.whole(value)
-
-    def _do_constant(self, node: Node) -> None:
-        self.constant(node.results[0], node.constant)
-
-    def _do_shapetotensor(self, node: Node) -> None:
-        self._sizes(node.results[0], node.attributes["sizes"])
-
-    def _do_reshape(self, node: Node) -> None:
-        self._reshape(node.operands[0], node.results[0], node.origin)
-
-    _do_staticreshape = _do_squeezeshape = _do_unsqueezeshape = _do_reshape
-
-    def _reshape(self, source: Value, result: Value, origin: Any) -> None:
-        view = self.view(source)
-        made = view.reshape(result.shape)
-        if made is None:
-            made = self.dense(view, origin).reshape(result.shape)
-        if made is None:
-            # Not known to have as many elements: it is checked when the sizes are.
-            self.checks.append((product(view.shape), product(result.shape)))
-            dense = self.dense(view, origin)
-            made = View(dense.root, result.shape, dense_strides(result.shape), dense.offset)
-        self.views[result] = made
-
-    def _do_rebind(self, node: Node) -> None:
-        view, result = self.view(node.operands[0]), node.results[0]
-        for old, new in zip(view.shape, result.shape, strict=True):
-            if old != new:
-                self.checks.append((old, new))
-        # The new names are what later operations use.
-        strides = dense_strides(result.shape) if view.is_dense() else view.strides
-        self.views[result] = View(view.root, result.shape, strides, view.offset)
-
-    _do_rebindtensorshape = _do_rebind
-
-    def _do_broadcastto(self, node: Node) -> None:
-        result = node.results[0]
-        view = self.view(node.operands[0]).broadcast(result.shape)
-        tensor = self.constant_of(view)
-        if tensor is not None and tensor.numel() == 0:
-            self.constant(result, tensor.contiguous())
-        else:
-            self.views[result] = view
-
-    def _do_transpose(self, node: Node) -> None:
-        order = self.numbers(node.operands[1])
-        if order is None:
-            raise NotPlanned("a transpose whose order is computed")
-        self.views[node.results[0]] = self.view(node.operands[0]).transpose([int(i) for i in order])
-
-    def _do_slice(self, node: Node) -> None:
-        found = node.attributes
-        self._slice(node, found["starts"], found["stops"], found["steps"])
-
-    def _do_moslice(self, node: Node) -> None:
-        starts, stops, steps = (self.numbers(v) for v in node.operands[1:4])
-        if starts is None or stops is None or steps is None:
-            raise NotPlanned("a slice whose bounds are computed")
-        self._slice(node, starts, stops, steps)
-
-    def _slice(self, node: Node, starts: Sizes, stops: Sizes, steps: Sizes) -> None:
-        known = [s for s in steps if isinstance(s, int)]
-        if len(known) != len(steps):
-            raise NotPlanned("a slice whose step is symbolic")
-        view, result = self.view(node.operands[0]), node.results[0]
-        if any(n == 0 for n in result.shape):
-            self.views[result] = View.whole(result)
-            return
-        found = tuple(map(_begin, starts, stops, known, view.shape, result.shape))
-        self.views[result] = view.slice(found, result.shape, known)
-
-    def _do_range(self, node: Node) -> None:
-        result = node.results[0]
-        numbers = [self.numbers(v) for v in node.operands]
-        if any(n is None or len(n) != 1 for n in numbers) or result.dtype != "int64":
-            tensors = [self.constant_of(self.view(v)) for v in node.operands]
-            if all(t is not None for t in tensors) and all(
-                isinstance(n, int) for n in result.shape
-            ):
-                start, _, step = (t.item() for t in tensors)
-                dtype = getattr(torch, result.dtype)
-                values = start + torch.arange(result.shape[0], dtype=dtype) * step
-                self.constant(result, values.to(dtype))
-                return
-            raise NotPlanned("a range whose bounds are computed")
-        (start,), _, (step,) = numbers
-        if all(isinstance(n, int) for n in (start, step, result.shape[0])):
-            self.constant(result, start + torch.arange(result.shape[0]) * step)
-            return
-        self.ranges[result] = (start, step)
-        self.views[result] = View.whole(result)
-
-    def _do_concat(self, node: Node) -> None:
-        self._concatenate(node, node.attributes["axis"])
-
-    def _kernel_tmb_concat(self, node: Node) -> None:
-        self._concatenate(node, node.attributes["parameters"]["axis"])
-
-    def _concatenate(self, node: Node, axis: int) -> None:
-        result = node.results[0]
-        axis %= result.rank
-        tensors = [self.constant_of(self.view(v)) for v in node.operands]
-        if all(t is not None for t in tensors) and sum(t.numel() for t in tensors) <= FOLDED:
-            self.constant(result, torch.cat(tensors, axis))
-            return
-        numbers = [self.numbers(v) for v in node.operands] if result.rank == 1 else [None]
-        if all(n is not None for n in numbers):
-            self._sizes(result, tuple(n for part in numbers for n in part))
-            return
-        whole = self.views[result] = View.whole(result)
-        at: Any = 0
-        for value in node.operands:
-            view = self.view(value)
-            if view.shape[axis] == 0:
-                continue
-            starts = tuple(at if i == axis else 0 for i in range(result.rank))
-            self.copy(view, whole.slice(starts, view.shape, [1] * result.rank), node.origin)
-            at = at + view.shape[axis]
-
-    def _do_tile(self, node: Node) -> None:
-        result, view = node.results[0], self.view(node.operands[0])
-        repeats = self.numbers(node.operands[1])
-        if repeats is None:
-            raise NotPlanned("a tile whose repeats are computed")
-        # [n] repeated k times is [k, n], its first dim broadcast.
-        split = tuple(n for size in view.shape for n in (1, size))
-        spread = tuple(n for k, size in zip(repeats, view.shape, strict=True) for n in (k, size))
-        between = view.reshape(split)
-        if between is None:
-            raise NotPlanned("a tile of this layout")
-        between = between.broadcast(spread)
-        made = between.reshape(result.shape)
-        self.views[result] = (
-            self.dense(between, node.origin).reshape(result.shape) if made is None else made
-        )
-
-    def _do_gather(self, node: Node) -> None:
-        """Rows along an axis: ``[outer, n, inner]`` by ``[count]`` to ``[outer, count, inner]``."""
-        table, index = (self.view(v) for v in node.operands[:2])
-        result = node.results[0]
-        axis = node.attributes["axis"] % len(table.shape)
-        count = product(index.shape)
-        tensor = self.constant_of(index)
-        if tensor is not None and tensor.numel() == 1:
-            # One constant index: a view.
-            at = int(tensor.item())
-            size = table.shape[axis]
-            shape = tuple(1 if i == axis else n for i, n in enumerate(table.shape))
-            starts = tuple(
-                (at + size if at < 0 else at) if i == axis else 0 for i in range(len(shape))
-            )
-            one = table.slice(starts, shape, [1] * len(shape)).reshape(result.shape)
-            if one is not None:
-                self.views[result] = one
-                return
-        outer, inner = product(table.shape[:axis]), product(table.shape[axis + 1 :])
-        rows = self.dense(table, node.origin).reshape((outer, table.shape[axis], inner))
-        flat = self.dense(index, node.origin).reshape((count,))
-        self.views[result] = View.whole(result)
-        to = self.views[result].reshape((outer, count, inner))
-        self.add(Kernel("tmb_take", {}, [to], [rows, flat], node.origin))
-
-    def _do_mutableload(self, node: Node) -> None:
-        source = self.view(node.operands[0])
-        self.views[node.results[0]] = source
 
     def _store(self, node: Node) -> None:
         buffer, value = node.operands[:2]
@@ -442,58 +270,7 @@ class Lowering:
         self.copy(view, self.views[value], origin)
         return value
 
-    def _kernel_tmb_reduce(self, node: Node) -> None:
-        parameters = node.attributes["parameters"]
-        view, result = self.view(node.operands[0]), node.results[0]
-        kind = parameters["kind"]
-        whole = self.views[result] = View.whole(result)
-        axis = len(view.shape) - (2 if parameters["beside"] else 1)
-        if view.shape[axis] == 1:
-            self.copy(view, whole, node.origin)
-            return
-        keep = [i for i, n in enumerate(view.shape) if n != 1 and i != axis]
-        operand = _kept(view, [*keep, axis])
-        if parameters["beside"] and any(n != 1 for n in view.shape[axis + 1 :]):
-            outer, inner = product(view.shape[:axis]), view.shape[axis + 1]
-            rows = self.dense(view, node.origin).reshape((outer, view.shape[axis], inner))
-            to = whole.reshape((outer, 1, inner))
-            self.add(
-                Kernel("tmb_reduce", {"kind": kind, "beside": True}, [to], [rows], node.origin)
-            )
-            return
-        to = _kept(whole, keep)
-        self.add(Reduce(kind, operand, to, node.origin))
-
-    def _kernel_tmb_attention(self, node: Node) -> None:
-        """Keys and values whose heads were repeated for the queries are taken as they were before:
-        the kernel takes fewer heads of them."""
-        seen = {}
-        for operand, swapped in ((1, 7), (2, 8)):
-            turned = self.numbers(node.operands[swapped])
-            view = self.view(node.operands[operand])
-            if turned is not None:
-                found = self._before_repeat(view, 2 if turned[0] else 1)
-                seen[operand] = view if found is None else found
-        self._kernel(node, seen)
-
-    def _before_repeat(self, view: View, axis: int) -> View | None:
-        """What a view is a dense copy of, if along an axis each element stands there several times,
-        next to each other; with each once, or ``None``."""
-        source = self.copied.get(view.root)
-        if source is None or not view.is_whole():
-            return None
-        for size, stride in zip(source.shape, source.strides, strict=True):
-            count = None if stride != 0 or size == 1 else quotient(view.shape[axis], size)
-            if count is None:
-                continue
-            shape = (*view.shape[:axis], count, size, *view.shape[axis + 1 :])
-            made = source.reshape(shape)
-            if made is not None and made.strides[axis + 1] == 0:
-                keep = [i for i in range(len(shape)) if i != axis + 1]
-                return _kept(made, keep)
-        return None
-
-    def _kernel(self, node: Node, seen: Mapping[int, View] | None = None) -> None:
+    def kernel(self, node: Node, seen: Mapping[int, View] | None = None) -> None:
         """A call of a kernel.
 
         Args:
@@ -532,39 +309,3 @@ class Lowering:
                 outputs.append(view.root)
                 taken.add(view.root)
         return outputs
-
-
-def _kept(view: View, keep: list[int]) -> View:
-    """The view without the other dims, which have one element."""
-    return View(
-        view.root,
-        tuple(view.shape[i] for i in keep),
-        tuple(view.strides[i] for i in keep),
-        view.offset,
-    )
-
-
-def _begin(start: Size, stop: Size, step: int, size: Size, count: Size) -> Size:
-    """The position of a slice's first element: MAX counts negative ones from the end, and takes
-    what lies before the first element for that. Of a symbolic size, ``count``, how many elements
-    the slice has, tells whether a start does.
-
-    Raises:
-        NotPlanned: It does not tell.
-    """
-    factors = [start] if isinstance(start, int) else [*start.terms.values()]
-    if min(factors) >= 0:
-        return start
-    if isinstance(size, int) and isinstance(start, int):
-        return max(size + start, 0)
-    ends = [size + stop] if isinstance(stop, int) and stop < 0 else [stop, size]
-
-    def fits(begin: Size) -> bool:
-        return any((end - begin + step - 1) // step == count for end in ends)
-
-    # A start with factors of both signs may be counted from either end.
-    places = [size + start, 0] if max(factors) <= 0 else [start, size + start, 0]
-    found = [place for place in places if step > 0 and fits(place)]
-    if len(found) != 1:
-        raise NotPlanned("a slice that may begin before the first element")
-    return found[0]

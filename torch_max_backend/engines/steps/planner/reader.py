@@ -6,15 +6,12 @@ loaded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from max._core import Operation
-from max.dtype import DType
-from max.graph import DeviceRef, Graph, KernelLibrary, StaticDim, TensorValue, ops
+from max.graph import DeviceRef, Graph, KernelLibrary, TensorValue, ops
 from torch.fx import Node as FxNode
 
 from torch_max_backend.convert.context import converting_node
@@ -22,17 +19,20 @@ from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.fusion_barriers import GuardedGraph
 from torch_max_backend.convert.repeated_subgraphs import Repeat
 from torch_max_backend.engines.steps.planner.graph import Block, Node, StepGraph, Value
+from torch_max_backend.engines.steps.planner.operations import (
+    attributes_of,
+    constant_of,
+    dtype_of,
+    is_tensor,
+    name_of,
+    operands_of,
+    sizes_of,
+)
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
-from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes
 from torch_max_backend.graph.repeated_subgraphs import Instance
 from torch_max_backend.graph.signature import Trace
-from torch_max_backend.max_dtypes import MAX_TO_TORCH
 from torch_max_backend.process import fork_safety
 
-# Operations whose class has no name of its own in MAX's Python bindings.
-# "Operation(%1 = rmo.mo.not(", or "Operation(mo.while.condition(".
-_NAME = re.compile(r"Operation\((?:%[^=]*= )?(?:r?mo\.)?([a-z_.]+)")
-_AXIS = re.compile(r"axis = (-?\d+)")
 _SKIPPED = frozenset({"ChainCreate"})
 _ENDS = frozenset({"Output", "Yield", "WhileCondition"})
 
@@ -178,7 +178,7 @@ class _Reader:
         block = Operation._from_cmlir(graph._mlir_op).regions[0].front
         inputs, mutable = [], set()
         for i, argument in enumerate(block.arguments):
-            if not _is_tensor(argument):
+            if not is_tensor(argument):
                 continue
             if type(argument.type).__name__ == "BufferType":
                 mutable.add(i)
@@ -192,7 +192,7 @@ class _Reader:
         """Read the operations of a block; what it returns or yields."""
         result: list[Value] = []
         for operation in block:
-            name = _name(operation)
+            name = name_of(operation)
             if name in _ENDS:
                 result = self._known(operation)
             elif name == "Sequence":
@@ -204,7 +204,7 @@ class _Reader:
     def _sequence(self, operation: Any) -> None:
         """What runs in a sequence of its own runs in order like all else."""
         inner = operation.regions[0].front
-        for argument, operand in zip(inner.arguments, _operands(operation), strict=False):
+        for argument, operand in zip(inner.arguments, operands_of(operation), strict=False):
             if operand in self.values:
                 self.values[argument] = self.values[operand]
         for result, value in zip(operation.results, self._block(inner), strict=False):
@@ -220,34 +220,32 @@ class _Reader:
                 Node(name, operands, origin=self._origin(operation), blocks=blocks), operation
             )
             return
-        attributes = _attributes(operation, name)
+        attributes = attributes_of(operation, name)
         if name == "Custom" and attributes["symbol"] in _MARKS:
             _MARKS[attributes["symbol"]](self, operation, operands, attributes["parameters"])
             return
         node = Node(name, operands, attributes=attributes, origin=self._origin(operation))
         if name == "Constant":
-            node.constant = _constant(operation)
+            node.constant = constant_of(operation)
         self._add(node, operation)
 
     def _add(self, node: Node, operation: Any) -> None:
         for i, result in enumerate(operation.results):
-            if _is_tensor(result):
+            if is_tensor(result):
                 node.results.append(self._value(result, node, i))
         self.nodes.append(node)
 
     def _inner(self, block: Any) -> Block:
         """A branch, or a part of a loop."""
         around, self.nodes = self.nodes, []
-        arguments = [
-            self._value(a, None, i) for i, a in enumerate(block.arguments) if _is_tensor(a)
-        ]
+        arguments = [self._value(a, None, i) for i, a in enumerate(block.arguments) if is_tensor(a)]
         results = self._block(block)
         found, self.nodes = Block(arguments, self.nodes, results), around
         return found
 
     def _known(self, operation: Any) -> list[Value]:
         """The tensors that an operation takes; the chains that order others are none."""
-        return [self.values[v] for v in _operands(operation) if v in self.values]
+        return [self.values[v] for v in operands_of(operation) if v in self.values]
 
     # Regions that repeat
 
@@ -299,140 +297,9 @@ class _Reader:
 
     def _value(self, found: Any, node: Node | None, index: int) -> Value:
         kind = found.type
-        value = Value(_dtype(kind.dtype), _sizes(kind.shape), node, index)
+        value = Value(dtype_of(kind.dtype), sizes_of(kind.shape), node, index)
         self.values[found] = value
         return value
 
 
 _MARKS = {_VEIL: _Reader._begin, _KEPT: _Reader._end, _REPEATED: _Reader._again}
-
-
-def _is_tensor(value: Any) -> bool:
-    return type(value.type).__name__ in ("TensorType", "BufferType")
-
-
-def _operands(operation: Any) -> list[Any]:
-    """The values that an operation takes; the bindings wrap them for some kinds of operation."""
-    return [getattr(o, "value", o) for o in operation.operands]
-
-
-def _name(operation: Any) -> str:
-    name = type(operation).__name__
-    if name != "Operation":
-        if name == "MoSliceOp":
-            return "MoSlice"  # its bounds are operands, those of a slice attributes
-        # "MoTranspose", but "Mod" is an operation of its own.
-        return re.sub("^Mo(?=[A-Z])", "", name.removesuffix("Op"))
-    found = _NAME.match(str(operation))
-    words = found[1].replace("mo.", "").split(".") if found else ["Unknown"]
-    return "".join(w.title() for part in words for w in part.split("_"))
-
-
-def _attributes(operation: Any, name: str) -> dict[str, Any]:
-    if name == "Custom":
-        return {
-            "symbol": str(operation.symbol),
-            "parameters": _parameters(operation.parameters),
-        }
-    if name == "Slice":
-        return {
-            "starts": _sizes(operation.starts),
-            "stops": _sizes(operation.stops),
-            "steps": _sizes(operation.steps),
-        }
-    if name == "ShapeToTensor":
-        return {"sizes": _sizes(operation.shape)}
-    if type(operation).__name__ == "Operation":
-        axis = _AXIS.search(str(operation))
-        return {} if axis is None else {"axis": int(axis[1])}
-    found = {}
-    for key in ("axis", "exclusive", "reverse"):
-        value = getattr(operation, key, None)
-        if value is not None:
-            found[key] = int(value) if isinstance(value, int) else int(_number(value))
-    return found
-
-
-def _number(attribute: Any) -> int:
-    """The value of an attribute that is one number."""
-    value = getattr(attribute, "value", attribute)
-    return int(value)
-
-
-def _parameters(attribute: Any) -> dict[str, Any]:
-    """The compile-time parameters of a kernel."""
-    if attribute is None:
-        return {}
-    return {str(getattr(k, "value", k)): _parameter(v) for k, v in _items(attribute.value)}
-
-
-def _items(entries: Any) -> Iterable[tuple[Any, Any]]:
-    if hasattr(entries, "items"):
-        return entries.items()
-    return [(e.name, e.value) for e in entries]
-
-
-def _parameter(attribute: Any) -> Any:
-    kind = type(attribute).__name__
-    value = getattr(attribute, "value", None)
-    if kind == "StringAttr":
-        return str(value)
-    if kind == "BoolAttr":
-        return bool(value)
-    if kind == "IntegerAttr":
-        text = str(getattr(attribute, "asm", attribute))
-        if text in ("true", "false") or text.endswith(": i1"):
-            return bool(value)
-        return int(value)
-    if kind == "UnitAttr":
-        return True
-    return str(getattr(attribute, "asm", attribute))
-
-
-def _constant(operation: Any) -> torch.Tensor:
-    kind = operation.results[0].type
-    data = getattr(operation.value, "data", None)
-    if data is None or getattr(data, "data", None) is None:
-        raise NotPlanned("a constant in a form that cannot be read")
-    raw = bytearray(bytes(b & 255 for b in data.data))
-    shape = [int(n) for n in _sizes(kind.shape)]
-    dtype = MAX_TO_TORCH[kind.dtype]
-    if not raw:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(raw, dtype=dtype).clone().reshape(shape)
-
-
-def _dtype(dtype: DType) -> str:
-    return dtype.name
-
-
-def _sizes(shape: Any) -> Sizes:
-    return tuple(_size(v) for v in shape.values)
-
-
-def _size(attribute: Any) -> Size:
-    kind = type(attribute).__name__
-    if kind == "SIMDAttr":
-        return int(StaticDim(attribute))
-    if kind == "ParamDeclRefAttr":
-        return Expr.symbol(str(getattr(attribute.name, "value", attribute.name)))
-    if kind == "ParamOperatorAttr":
-        opcode = str(getattr(attribute.opcode, "name", attribute.opcode)).split(".")[-1]
-        operands = [_size(o) for o in attribute.operands]
-        return _apply(opcode, operands)
-    raise NotPlanned(f"a size of another kind ({attribute})")
-
-
-def _apply(opcode: str, operands: list[Size]) -> Size:
-    first, *rest = operands
-    result: Any = first
-    for other in rest:
-        if opcode.startswith("add"):
-            result = result + other
-        elif opcode.startswith("mul"):
-            result = result * other
-        elif opcode.startswith("div"):
-            result = result // other
-        else:
-            raise NotPlanned(f"the operation {opcode!r} on sizes")
-    return result

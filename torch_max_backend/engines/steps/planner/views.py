@@ -139,3 +139,13 @@ def _divides(small: Size, large: Size) -> bool:
     if isinstance(small, int) and isinstance(large, int):
         return small < large
     return quotient(large, small) is not None
+
+
+def kept(view: View, keep: list[int]) -> View:
+    """A view without all dims but those to keep; the others have one element."""
+    return View(
+        view.root,
+        tuple(view.shape[i] for i in keep),
+        tuple(view.strides[i] for i in keep),
+        view.offset,
+    )
