@@ -67,6 +67,12 @@ def _add_cache(commands: Any) -> None:
     """The commands ``cache ...``."""
     cache = commands.add_parser("cache", help="fill the artifact cache, move it between machines")
     actions = cache.add_subparsers(metavar="ACTION", required=True)
+    _add_filling(actions)
+    _add_keeping(actions)
+
+
+def _add_filling(actions: Any) -> None:
+    """The commands that fill the cache, or move it."""
     warm = _command(
         actions,
         _warm,
@@ -103,6 +109,10 @@ def _add_cache(commands: Any) -> None:
         "Artifacts are native code: import only from whom you trust.",
     )
     take.add_argument("file", metavar="FILE")
+
+
+def _add_keeping(actions: Any) -> None:
+    """The commands that show what is in the cache, check it, and remove from it."""
     _command(actions, _list, "list", "what is in the cache", "Lists the artifacts.")
     prune = _command(
         actions,

@@ -18,7 +18,7 @@ import torch_max_backend.ops  # noqa: F401
 from torch_max_backend.driver.passes import prepare
 from torch_max_backend.graph.decompositions.table import decomposition_table
 from torch_max_backend.graph.dispatch_override import whole
-from torch_max_backend.graph.signature import Trace
+from torch_max_backend.graph.trace import Trace
 
 
 @dataclass(eq=False)

@@ -285,7 +285,7 @@ def test_an_argument_of_another_type_is_refused() -> None:
 
 def test_a_submodule_is_refused_as_a_higher_order_operator() -> None:
     from torch_max_backend import UnsupportedOperatorError
-    from torch_max_backend.graph.signature import attribute
+    from torch_max_backend.graph.trace import attribute
 
     module = traced(lambda x: x + 1, ones(3))
     module.branch = torch.nn.Identity()

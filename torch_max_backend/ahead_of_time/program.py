@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram, default_decompositions
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.numbers import int_oo
 
@@ -108,12 +108,7 @@ def program(exported: ExportedProgram) -> Program:
         first.prepend(node)
     results = _outputs(exported, graph, {**targets, **nodes})
     lone = _lone_symbols(graph, inputs, first)
-    for node in tokens:
-        with graph.inserting_before(first):
-            token = graph.call_function(torch.ops.prims._make_token.default)
-        token.meta = dict(node.meta)
-        node.replace_all_uses_with(token)
-        graph.erase_node(node)
+    _make_tokens(graph, tokens, first)
     for node in list(graph.nodes):
         if node.target is aten._assert_tensor_metadata.default:
             graph.erase_node(node)  # what a loaded package checks for each call
@@ -129,6 +124,16 @@ def program(exported: ExportedProgram) -> Program:
         {s: r for s, r in exported.range_constraints.items() if s.is_Symbol},
         (exported.call_spec.in_spec, exported.call_spec.out_spec),
     )
+
+
+def _make_tokens(graph: Graph, tokens: Sequence[Node], first: Node) -> None:
+    """Make the tokens that a program takes, as AOTAutograd's graphs do."""
+    for node in tokens:
+        with graph.inserting_before(first):
+            token = graph.call_function(torch.ops.prims._make_token.default)
+        token.meta = dict(node.meta)
+        node.replace_all_uses_with(token)
+        graph.erase_node(node)
 
 
 def _table() -> dict[Any, Callable[..., Any]]:

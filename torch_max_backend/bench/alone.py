@@ -141,6 +141,7 @@ def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]
 
 
 def main(name: str, framework: str, seconds: str = "3", threads: str = "0") -> None:
+    """The command line; see the top of this file."""
     if int(threads):
         torch.set_num_threads(int(threads))
     torch.manual_seed(0)

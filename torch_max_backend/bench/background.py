@@ -67,6 +67,7 @@ def report(
 
 
 def main(name: str, seconds: float = 20.0) -> None:
+    """The command line; see the top of this file."""
     from torch_max_backend import max_backend
 
     case = MODELS[name]

@@ -127,6 +127,7 @@ def measure(framework: str, seconds: float) -> dict[str, float]:
 
 
 def main(framework: str, seconds: str = "2") -> None:
+    """The command line; see the top of this file."""
     torch.manual_seed(0)
     with torch.no_grad():
         print(json.dumps(measure(framework, float(seconds))))

@@ -51,6 +51,7 @@ def _quantize(model: torch.nn.Module, dtype: str) -> None:
 
 
 def main(framework: str, dtype: str, seconds: str = "4") -> None:
+    """The command line; see the top of this file."""
     torch.manual_seed(0)
     model = llama(dtype)
     with torch.no_grad():

@@ -56,6 +56,7 @@ def measure(layers: int) -> dict[str, Any]:
 
 
 def main(*arguments: str) -> None:
+    """The command line; see the top of this file."""
     if arguments[0] == "--here":
         print(json.dumps(measure(int(arguments[1]))))
         return

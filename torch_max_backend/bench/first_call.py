@@ -54,6 +54,7 @@ def peak_bytes() -> int:
 
 
 def main(name: str, framework: str) -> None:
+    """The command line; see the top of this file."""
     case = MODELS[name]
     torch.manual_seed(0)
     model = case.build()

@@ -20,6 +20,7 @@ PROMPT, NEW_TOKENS = 64, 128
 
 
 def main(framework: str, dtype: str, calls: str = "3") -> None:
+    """The command line; see the top of this file."""
     start = time.perf_counter()
     import torch
 

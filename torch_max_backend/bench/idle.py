@@ -24,6 +24,7 @@ def _wakeups() -> int:
 
 
 def main(seconds: float, prompt: bool) -> None:
+    """The command line; see the top of this file."""
     timers._executed = prompt
     x = torch.ones(8, 8)
     options = {"fallback": "error"}

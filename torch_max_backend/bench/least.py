@@ -81,6 +81,7 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
 
 
 def main() -> None:
+    """The command line; see the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each size and length")
     given = parser.parse_args()

@@ -36,6 +36,22 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     """The operators under test at one size, by name."""
     rows, columns = ROWS[size]
     x, y = torch.randn(rows, columns), torch.randn(rows, columns)
+    yield from _elementwise(x, y)
+    yield from _reductions(x, y)
+    yield from _movement(x, y)
+    yield from _products(size)
+    yield from _images(torch.randn(IMAGES[size]))
+    yield "rand", (lambda a: torch.rand_like(a), [x])
+    yield "randn", (lambda a: torch.randn_like(a), [x])
+    yield "dropout", (lambda a: F.dropout(a, 0.1), [x])
+
+    yield "cond", (lambda a: torch.cond(a.sum() > 0, torch.sin, torch.cos, (a,)), [x])
+    yield "while_loop", (_powers, [torch.randn(64, 64), torch.randn(64, 64) / 8])
+    yield "scan", (_recurrent, [torch.randn(64), torch.randn(100, 64), torch.randn(64, 64) / 8])
+
+
+def _elementwise(x: Tensor, y: Tensor) -> Iterator[tuple[str, Case]]:
+    """Operators on each element."""
     positive = x.abs() + 0.1
     for name in (
         "exp", "log", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "atan",
@@ -55,10 +71,13 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     yield "where", (lambda a, b: torch.where(a > 0, a, b), [x, y])
     yield "clamp", (lambda a: a.clamp(-1, 1), [x])
     yield "to bfloat16", (lambda a: a.to(torch.bfloat16), [x])
-    integers = torch.randint(-100, 100, (rows, columns))
+    integers = torch.randint(-100, 100, x.shape)
     yield "int64 add", (torch.add, [integers, integers])
     yield "int64 floor_divide", (lambda a: a // 7, [integers])
 
+
+def _reductions(x: Tensor, y: Tensor) -> Iterator[tuple[str, Case]]:
+    """Sums and extremes of rows, and what is made of them."""
     yield "sum", (torch.sum, [x])
     yield "sum rows", (lambda a: a.sum(1), [x])
     yield "sum columns", (lambda a: a.sum(0), [x])
@@ -73,12 +92,16 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     yield "log_softmax", (lambda a: a.log_softmax(1), [x])
     yield "layer_norm", (lambda a, w, b: F.layer_norm(a, w.shape, w, b), [x, y[0], y[1]])
     yield "rms_norm", (lambda a, w: F.rms_norm(a, w.shape, w), [x, y[0]])
-    target = torch.randint(0, columns, (rows,))
+    target = torch.randint(0, x.shape[1], x.shape[:1])
     yield "cross_entropy", (F.cross_entropy, [x, target])
 
+
+def _movement(x: Tensor, y: Tensor) -> Iterator[tuple[str, Case]]:
+    """Operators that sort, pick, write and move elements."""
+    rows = x.shape[0]
     yield "sort", (lambda a: a.sort(1), [x])
     yield "topk 10", (lambda a: a.topk(10), [x])
-    index = torch.randint(0, rows, (rows, columns))
+    index = torch.randint(0, rows, x.shape)
     chosen = torch.randint(0, rows, (rows,))
     yield "gather", (lambda a, i: a.gather(0, i), [x, index])
     yield "index_select", (lambda a, i: a.index_select(0, i), [x, chosen])
@@ -96,6 +119,9 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     yield "tril", (torch.tril, [x])
     yield "pad", (lambda a: F.pad(a, (1, 2, 3, 4)), [x])
 
+
+def _products(size: str) -> Iterator[tuple[str, Case]]:
+    """Matrix products and attention."""
     width = 128 if size == "small" else 1024
     weight, vector = torch.randn(width, width), torch.randn(1, width)
     yield "matmul", (torch.mm, [torch.randn(width // 2, width), weight])
@@ -105,7 +131,9 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     yield "bmm", (torch.matmul, [heads, heads.transpose(2, 3).contiguous()])
     yield "attention", (lambda q: F.scaled_dot_product_attention(q, q, q), [heads])
 
-    image = torch.randn(IMAGES[size])
+
+def _images(image: Tensor) -> Iterator[tuple[str, Case]]:
+    """Convolution, normalization, pooling and resizing of images."""
     channels = image.shape[1]
     kernel = torch.randn(channels, channels, 3, 3)
     yield "conv2d", (lambda a, k: F.conv2d(a, k, padding=1), [image, kernel])
@@ -128,13 +156,6 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
         )
     grid = torch.rand(image.shape[0], *image.shape[2:], 2) * 2 - 1
     yield "grid_sample", (lambda a, g: F.grid_sample(a, g, align_corners=False), [image, grid])
-    yield "rand", (lambda a: torch.rand_like(a), [x])
-    yield "randn", (lambda a: torch.randn_like(a), [x])
-    yield "dropout", (lambda a: F.dropout(a, 0.1), [x])
-
-    yield "cond", (lambda a: torch.cond(a.sum() > 0, torch.sin, torch.cos, (a,)), [x])
-    yield "while_loop", (_powers, [torch.randn(64, 64), torch.randn(64, 64) / 8])
-    yield "scan", (_recurrent, [torch.randn(64), torch.randn(100, 64), torch.randn(64, 64) / 8])
 
 
 def _powers(x: Tensor, weight: Tensor) -> Tensor:
@@ -231,6 +252,7 @@ def measured(framework: str, case: Case, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
+    """The command line; see the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("framework", choices=["eager", "inductor", "max"])
     parser.add_argument("size", choices=list(ROWS))

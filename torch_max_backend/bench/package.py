@@ -103,6 +103,7 @@ def _export(framework: str, model: torch.nn.Module, inputs: dict[str, Any], fold
 
 
 def main(name: str, frameworks: list[str]) -> None:
+    """The command line; see the top of this file."""
     from safetensors.torch import save_file
 
     case = MODELS[name]

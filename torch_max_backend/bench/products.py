@@ -43,6 +43,7 @@ def compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def main(seconds: float) -> None:
+    """The command line; see the top of this file."""
     torch.manual_seed(0)
     names = [n for n in bank.names() if bank.provider(n) is not None]
     columns = ["eager", *names, *(f"{n}/eager" for n in names)]

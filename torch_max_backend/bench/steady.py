@@ -53,6 +53,7 @@ def alternate(
 
 
 def main(name: str, seconds: float, more: Sequence[str]) -> None:
+    """The command line; see the top of this file."""
     frameworks = [*FRAMEWORKS, *more]
     torch.manual_seed(0)
     if name == "add8":

@@ -113,6 +113,7 @@ def rows(
 
 
 def main() -> None:
+    """The command line; see the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--steps", type=int, default=200)

@@ -29,6 +29,7 @@ _UNTIMED, _PATIENCE = 15, 120
 
 
 def main(name: str, framework: str, seconds: str = "3") -> None:
+    """The command line; see the top of this file."""
     # Otherwise Dynamo leaves LSTMs to eager.
     with torch._dynamo.config.patch(allow_rnn=True):
         run = started(TRAINING_CASES[name], framework)

@@ -17,7 +17,7 @@ from torch_max_backend.cache.compatibility import digest, environment_components
 from torch_max_backend.graph.capability import fake_arguments
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.serialize import text_of
-from torch_max_backend.graph.signature import Trace
+from torch_max_backend.graph.trace import Trace
 from torch_max_backend.registry.digest import lowering_digest, sources_vary
 from torch_max_backend.registry.lowerings import registry
 

@@ -120,6 +120,7 @@ def random_stream() -> RandomStream:
 
 @contextmanager
 def converting(context: NodeContext) -> Iterator[None]:
+    """Make a node the one that is being converted."""
     token = _current.set(context)
     try:
         yield

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from max.dtype import DType
@@ -19,41 +17,24 @@ from max.graph import (
     TensorValue,
     ops,
 )
-from torch import SymFloat, SymInt
-from torch._ops import OpOverload
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
-from torch_max_backend.convert.context import (
-    NodeContext,
-    RandomStream,
-    TensorSpec,
-    at,
-    converting,
-)
-from torch_max_backend.convert.control_flow import converted
 from torch_max_backend.convert.fusion_barriers import GuardedGraph
 from torch_max_backend.convert.mutable_inputs import WrittenArguments
+from torch_max_backend.convert.nodes import NodeConverter, instance_number, is_static
 from torch_max_backend.convert.repeated_subgraphs import Repeat, RepeatingGraph, repeat_of
-from torch_max_backend.errors import ConversionError, MaxBackendError
-from torch_max_backend.graph.arguments import scalar_dtype, wants_size
 from torch_max_backend.graph.capability import is_skipped
-from torch_max_backend.graph.describe import describe_call, where
-from torch_max_backend.graph.nested import CONTROL_FLOW, body
-from torch_max_backend.graph.random_seeds import drawing_device, is_random
+from torch_max_backend.graph.nested import CONTROL_FLOW
 from torch_max_backend.graph.repeated_subgraphs import Instance, Region, find_regions, pieces
 from torch_max_backend.graph.serialize import text_of
-from torch_max_backend.graph.shapes import SymScalar, expression, is_scalar_node
-from torch_max_backend.graph.signature import Trace, attribute
+from torch_max_backend.graph.shapes import is_scalar_node
 from torch_max_backend.graph.signature_schema import Layout
-from torch_max_backend.max_devices import device_ref
-from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS, max_dtype
-from torch_max_backend.registry.lowerings import Lowering, argument_name, bind, registry
-from torch_max_backend.registry.type_checks import VIOLATIONS
+from torch_max_backend.graph.trace import Trace, attribute
+from torch_max_backend.max_dtypes import max_dtype
+from torch_max_backend.registry.lowerings import registry
 
 _SCALAR_DTYPES = {"int64": DType.int64, "float64": DType.float64, "bool": DType.bool}
 _CARRIER_DTYPE = DType.int8
-# The schema type of what is data.
-_DATA = torch.ops.aten.neg.default._schema.arguments[0].real_type
 
 
 def build_graph(
@@ -78,31 +59,15 @@ def build_graph(
     return graph
 
 
-class _Builder:
+class _Builder(NodeConverter):
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.symbols = trace.symbols
-        self.values: dict[Node, Any] = {}
-        self.scalars: dict[tuple[str, str], TensorValue] = {}
+        super().__init__(trace)
         self.written = WrittenArguments()
-        self.addresses: dict[str, TensorValue] = {}
-        self.seeds: dict[str, TensorValue] = {}
-        self.instance: TensorValue | None = None
-        drawing = (n for n in trace.module.graph.nodes if is_random(n))
-        self.streams = {node: i for i, node in enumerate(drawing)}
         self.subgraphs: dict[Region, Graph] = {}
         # Something of each symbolic size, so that every subgraph knows it.
         self.witnesses: list[TensorValue] = []
-        self.modules: dict[Any, GraphModule] = {}
 
     # Inputs
-
-    def spec(self, value: torch.Tensor) -> TensorSpec:
-        return TensorSpec(
-            max_dtype(value.dtype),
-            tuple(self.symbols.dim(s) for s in value.shape),
-            device_ref(value.device),
-        )
 
     def input_types(self) -> list[TensorType | BufferType]:
         types: list[TensorType | BufferType] = []
@@ -139,7 +104,7 @@ class _Builder:
             if item.kind == "tensor":
                 node = self._bound(item.index)
                 value = self.written.load(node, value.buffer) if item.mutated else value.tensor
-                self.values[node] = self._rebound(value, self.spec(node.meta["val"]))
+                self.values[node] = self.rebound(value, self.spec(node.meta["val"]))
                 self._witness(self.values[node])
             elif item.kind == "constant":
                 target = constants[item.source]
@@ -167,10 +132,6 @@ class _Builder:
         if any(_is_symbol(d) and d not in known for d in value.shape):
             self.witnesses.append(value)
 
-    def _rebound(self, value: TensorValue, spec: TensorSpec) -> TensorValue:
-        same = all(a == b for a, b in zip(value.shape, spec.shape, strict=True))
-        return value if same else ops.rebind(value, spec.shape)
-
     # Nodes
 
     def convert_nodes(self, graph: GuardedGraph) -> None:
@@ -181,7 +142,7 @@ class _Builder:
             return
         if cut is None:
             for node in nodes:
-                self._convert_node(node)
+                self.convert_node(node)
             return
         # Nothing is computed between the calls: see ``_call``.
         for piece in cut:
@@ -212,36 +173,9 @@ class _Builder:
         for region, instance, _ in cut or []:
             for node in (*instance.inputs, *(instance.nodes[o] for o in region.outputs)):
                 shape = self.spec(node.meta["val"]).shape
-                if not all(_is_static(d) or _is_symbol(d) for d in shape):
+                if not all(is_static(d) or _is_symbol(d) for d in shape):
                     return None
         return cut
-
-    def _convert_node(self, node: Node) -> None:
-        if node.target is operator.getitem:
-            source, index = node.args
-            self.values[node] = self.values[source][index]
-            return
-        try:
-            branches = node.target in CONTROL_FLOW
-            with at(node):
-                self.values[node] = self._controlled(node) if branches else self._convert(node)
-        except MaxBackendError as e:
-            if isinstance(e, ConversionError) and "  at " in str(e):
-                raise
-            told = type(e)(str(e), f"  in {describe_call(node)}", where(node))
-            told.refused = ((node, str(e)),)
-            raise told from e
-        except Exception as e:
-            failed = ConversionError(
-                f"The lowering of {node.target} failed: {e}",
-                f"  in {describe_call(node)}",
-                where(node),
-                "  The type hints of the lowering refused a value; fix the hint or the caller."
-                if isinstance(e, VIOLATIONS)
-                else None,
-            )
-            failed.refused = ((node, f"its lowering failed: {e}"),)
-            raise failed from e
 
     # Regions
 
@@ -282,7 +216,7 @@ class _Builder:
                     self.values[instance.nodes[offset]] = result
                 inside.update(instance.nodes)
             else:
-                self._convert_node(node)
+                self.convert_node(node)
 
     def _first(self, graph: RepeatingGraph, repeat: Repeat) -> None:
         """Convert the first instance. What the others are given another of is nothing there but
@@ -291,7 +225,7 @@ class _Builder:
         outer = {node: self.values[node] for node in given}
         self.values |= zip(given, graph.veiled([outer[n] for n in given]), strict=True)
         for node in repeat.first.nodes:
-            self._convert_node(node)
+            self.convert_node(node)
         self.values |= outer
         graph.keep(repeat, [self.values[repeat.first.nodes[o]] for o in repeat.outputs])
 
@@ -304,7 +238,7 @@ class _Builder:
         """
         shared = [*self.addresses.values(), *self.scalars.values()]
         if any(n in self.streams for n in instance.nodes):
-            shared += [*self.seeds.values(), _instance(number)]
+            shared += [*self.seeds.values(), instance_number(number)]
         given = [*(self.values[n] for n in instance.inputs), *shared, *self.witnesses]
         if region not in self.subgraphs:
             self.subgraphs[region] = self._subgraph(graph, region, [v.type for v in given])
@@ -331,141 +265,10 @@ class _Builder:
                 self.seeds = {name: next(rest) for name in outer[3]}
                 self.instance = next(rest)
             for node in first.nodes:
-                self._convert_node(node)
+                self.convert_node(node)
             inner.output(*(self.values[first.nodes[o]] for o in region.outputs))
         self.values, self.addresses, self.scalars, self.seeds, self.instance = outer
         return inner
-
-    def _controlled(self, node: Node) -> list[TensorValue]:
-        module = self.modules.get(node.graph, self.trace.module)
-
-        def value_of(argument: Any) -> Any:
-            if isinstance(argument, (list, tuple)):
-                return [value_of(a) for a in argument]
-            inner = body(module, argument) if _is_attribute(argument) else None
-            if inner is not None:
-                return inner
-            # A number is no argument of a schema that would say what it is for: its users do.
-            return argument if _is_number(argument) else self._argument(_DATA, argument)
-
-        specs = [self.spec(v) for v in node.meta["val"]]
-        return converted(node, value_of, specs, self._body)
-
-    def _body(self, module: GraphModule, operands: Sequence[Any]) -> list[TensorValue]:
-        """The results of a graph inside this one, its nodes converted where MAX builds now."""
-        self.modules[module.graph] = module
-        given = iter(operands)
-        for node in module.graph.nodes:
-            if node.op == "placeholder":
-                self.values[node] = next(given)
-            elif node.op == "call_function" and not is_scalar_node(node):
-                self._convert_node(node)
-        output = next(n for n in reversed(module.graph.nodes) if n.op == "output")
-        results = output.args[0]
-        return [self.values[n] for n in ([results] if isinstance(results, Node) else results)]
-
-    def _convert(self, node: Node) -> Any:
-        lowering = registry[node.target]
-        context = self._context(node)
-        arguments = {
-            name: self._argument(kind, value)
-            for name, (kind, value) in _typed_arguments(node).items()
-        }
-        if not lowering.native16:
-            arguments = {k: _widened(v) for k, v in arguments.items()}
-        with converting(context):
-            result = lowering.call(arguments)
-        results = list(result) if isinstance(result, (list, tuple)) else [result]
-        if len(results) != len(context.outputs):
-            raise ConversionError(
-                f"The lowering of {node.target} returned {len(results)} values; the operator "
-                f"returns {len(context.outputs)}."
-            )
-        checked = [
-            self._check(lowering, value, spec, used)
-            for value, spec, used in zip(results, context.outputs, context.used, strict=True)
-        ]
-        return checked if isinstance(node.meta.get("val"), (list, tuple)) else checked[0]
-
-    def _context(self, node: Node) -> NodeContext:
-        val = node.meta.get("val")
-        several = isinstance(val, (list, tuple))
-        specs = tuple(
-            self.spec(v) if isinstance(v, torch.Tensor) else None
-            for v in (val if several else [val])
-        )
-        taken = {u.args[1] for u in node.users if u.target is operator.getitem}
-        used = tuple(i in taken if several else True for i in range(len(specs)))
-        signature = self.trace.signature
-        return NodeContext(
-            node,
-            specs,
-            used,
-            bool(signature.bank),
-            self.addresses,
-            self._stream(node),
-            signature.precision,
-        )
-
-    def _stream(self, node: Node) -> RandomStream | None:
-        if node not in self.streams:
-            return None
-        instance = _instance(0) if self.instance is None else self.instance
-        return RandomStream(self.seeds[drawing_device(node)], self.streams[node], instance)
-
-    def _argument(self, kind: Any, value: Any) -> Any:
-        if isinstance(value, Node):
-            number = value.meta.get("val")
-            if isinstance(number, SymScalar):
-                if wants_size(kind):
-                    return self.symbols.dim(number)
-                if self.symbols.from_data(number):
-                    return self._size_as_data(number)
-                return self.scalars[self.symbols.text(number), scalar_dtype(number)]
-            if isinstance(number, (int, float, bool)):
-                return number
-            return self.values[value]
-        if isinstance(value, (list, tuple)):
-            return [self._argument(kind, v) for v in value]
-        if isinstance(value, torch.dtype):
-            return max_dtype(value)
-        if isinstance(value, torch.device):
-            return device_ref(value)
-        return value
-
-    def _size_as_data(self, number: SymScalar) -> TensorValue:
-        """A size that depends on data as a 0-d tensor."""
-        of_float = isinstance(number, torch.SymFloat)
-        size = self.symbols.dim(expression(number).args[0] if of_float else number)
-        value = ops.reshape(ops.shape_to_tensor([size]), [])
-        return ops.cast(value, DType.float64) if of_float else value
-
-    def _check(
-        self, lowering: Lowering, value: Any, spec: TensorSpec | None, used: bool
-    ) -> TensorValue | None:
-        if spec is None or value is None:
-            if spec is not None and used:
-                raise ConversionError(f"The lowering of {lowering.name} left out a used output.")
-            return None
-        rounds = spec.dtype in SIXTEEN_BIT_FLOATS and not lowering.native16
-        if rounds and value.dtype == DType.float32:
-            value = ops.cast(value, spec.dtype)
-        agrees = (
-            value.dtype == spec.dtype
-            and len(value.shape) == spec.rank
-            and all(
-                int(a) == b
-                for a, b in zip(value.shape, spec.shape, strict=True)
-                if isinstance(b, int) and _is_static(a)
-            )
-        )
-        if not agrees:
-            raise ConversionError(
-                f"The lowering of {lowering.name} built {value.dtype.name}"
-                f"{[str(d) for d in value.shape]}; torch says {spec.dtype.name}"
-                f"{[str(d) for d in spec.shape]}."
-            )
-        return self._rebound(value, spec)
 
     # Outputs
 
@@ -479,20 +282,6 @@ class _Builder:
         return results
 
 
-def _typed_arguments(node: Node) -> dict[str, tuple[Any, Any]]:
-    assert isinstance(node.target, OpOverload)
-    kinds = {argument_name(a.name): a.real_type for a in node.target._schema.arguments}
-    bound = bind(node.target, node.args, node.kwargs)
-    return {name: (kinds[name], value) for name, value in bound.items()}
-
-
-def _widened(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_widened(v) for v in value]
-    narrow = isinstance(value, TensorValue) and value.dtype in SIXTEEN_BIT_FLOATS
-    return ops.cast(value, DType.float32) if narrow and value.device.is_cpu() else value
-
-
 def _in_memory_order(value: TensorValue, layout: Layout) -> TensorValue:
     # Permuted alone, the result is that of a node of its own.
     if layout.narrowed:
@@ -503,23 +292,11 @@ def _in_memory_order(value: TensorValue, layout: Layout) -> TensorValue:
     return value
 
 
-def _instance(number: int) -> TensorValue:
-    return ops.constant(number, DType.int64, DeviceRef.CPU())
-
-
 def _constant(tensor: torch.Tensor) -> TensorValue:
     data = tensor.detach().cpu().contiguous()
     value = ops.constant(data.numpy(), max_dtype(data.dtype), DeviceRef.CPU())
     # MAX makes one dimension of none.
     return ops.reshape(value, list(data.shape))
-
-
-def _is_attribute(value: Any) -> bool:
-    return isinstance(value, Node) and value.op == "get_attr"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Node) and isinstance(value.meta.get("val"), (SymInt, SymFloat))
 
 
 def _is_heavy(node: Node) -> bool:
@@ -528,7 +305,3 @@ def _is_heavy(node: Node) -> bool:
 
 def _is_symbol(dim: Dim) -> bool:
     return type(dim).__name__ == "SymbolicDim"
-
-
-def _is_static(dim: Any) -> bool:
-    return isinstance(dim, int) or type(dim).__name__ == "StaticDim"

@@ -113,7 +113,7 @@ def script(module: GraphModule, number: int, kind: str, about: str) -> str:
     """The text of the script for a graph."""
     from importlib.metadata import version
 
-    from torch_max_backend.graph.signature import attribute
+    from torch_max_backend.graph.trace import attribute
 
     values = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
     names = {str(n.target) for n in module.graph.nodes if n.op == "get_attr"}

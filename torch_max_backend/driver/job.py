@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from max.engine import Model
 
     from torch_max_backend.engines.steps.planner.plan import Plan
-    from torch_max_backend.graph.signature import Trace
+    from torch_max_backend.graph.trace import Trace
 
 
 def job_of(

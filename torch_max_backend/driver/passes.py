@@ -24,7 +24,8 @@ from torch_max_backend.graph.passes.inline_higher_order import inlined
 from torch_max_backend.graph.passes.narrow_weights import take_narrow_weights
 from torch_max_backend.graph.passes.strided_copies import gather_copies
 from torch_max_backend.graph.random_seeds import use_seeds
-from torch_max_backend.graph.signature import Trace, analyse
+from torch_max_backend.graph.signature import analyse
+from torch_max_backend.graph.trace import Trace
 from torch_max_backend.options import OPTIONAL_PASSES, Options
 
 

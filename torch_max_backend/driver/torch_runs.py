@@ -41,6 +41,7 @@ def falls_back(options: Options) -> bool:
 
 
 def fallback(options: Options) -> str:
+    """Who takes what MAX does not: ``"eager"``, ``"inductor"``, or ``"error"`` for nobody."""
     return options.fallback or environment.fallback()
 
 
@@ -57,6 +58,7 @@ def left_to_torch(
 
 
 def tell_failed(error: MaxBackendError, options: Options) -> None:
+    """Count a graph that torch runs whole, and log why."""
     counters[COUNTERS]["failed graphs"] += 1
     if isinstance(error, ForkError):
         fork_fallback.tell(error)
@@ -144,6 +146,8 @@ def by_torch(module: GraphModule, inductor: bool) -> Function:
 
 
 def eager(module: nn.Module) -> Function:
+    """A module as the function that AOTAutograd calls."""
+
     def run(*arguments: Any) -> list[Any]:
         return list(module.forward(*arguments))
 

@@ -6,8 +6,7 @@ Computed from the FX graph alone, without MAX, so that a warm start needs no MAX
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,12 +23,12 @@ from torch_max_backend.graph.memory_order import (
 from torch_max_backend.graph.nested import body, every_node, nested_modules
 from torch_max_backend.graph.shapes import Symbols, SymScalar, is_empty
 from torch_max_backend.graph.signature_schema import Layout, ModelInput, Output, Signature
+from torch_max_backend.graph.trace import Trace, attribute
 from torch_max_backend.graph.views import memory_of, same_tensor, turned_from
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
 # larger ones are inputs, so that no artifact holds a copy of the data.
 EMBEDDED_CONSTANT_ELEMENTS = 64
-
 # Operators whose MAX result may be the very memory of their input.
 _MAY_ALIAS = frozenset(
     {
@@ -42,39 +41,6 @@ _MAY_ALIAS = frozenset(
         "cond", "while_loop",
     }
 )  # fmt: skip
-
-
-@dataclass
-class Trace:
-    """A traced graph with its signature and the FX nodes behind it (conversion needs both).
-
-    Attributes:
-        module: The graph module.
-        signature: Its signature.
-        symbols: Names of its symbols.
-        placeholders: Its placeholder nodes.
-        stored: By placeholder the node that the model takes in its place, its dims in the order
-            of memory.
-        results: The FX node behind each model output.
-        stores: Mutated placeholders written in place, with the node of the new value.
-        embedded: ``get_attr`` nodes whose tensors become constants of the MAX graph.
-        calls: Whether parts that repeat become subgraphs.
-    """
-
-    module: GraphModule
-    signature: Signature
-    symbols: Symbols
-    placeholders: list[Node]
-    stored: Mapping[Node, Node]
-    results: list[Node]
-    stores: list[tuple[Node, Node]]
-    embedded: dict[Node, torch.Tensor]
-    calls: bool = True
-
-    def constants(self) -> dict[str, torch.Tensor]:
-        """The tensors of the graph module that are inputs of the model, by attribute."""
-        inputs = (i for i in self.signature.inputs if i.kind == "constant")
-        return {i.source: attribute(self.module, i.source) for i in inputs}
 
 
 def analyse(module: GraphModule, exact: int | None = None) -> Trace:
@@ -107,41 +73,8 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
             turned = _turned(output, exact, mutations, position)
     stored = reorder_arguments(module, mutations)
     returned = reorder_results(module, symbols, exact, turned)
-    embedded: dict[Node, torch.Tensor] = {}
-    stores: list[tuple[Node, Node]] = []
-    for node in placeholders:
-        value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor):
-            if not (value is None or isinstance(value, (int, float, bool, SymScalar))):
-                raise UnsupportedError(
-                    f"A graph argument of type {type(value).__name__} has no MAX counterpart."
-                )
-            continue
-        in_place = node in mutations and value.is_contiguous() and not is_empty(value)
-        if in_place:
-            stores.append((node, mutations[node]))
-        if in_place or node.users:
-            taken = stored.get(node)
-            order = None if taken is None else tuple(taken.args[1])
-            signature.inputs.append(
-                ModelInput("tensor", position[node], mutated=in_place, order=order)
-            )
-    for node in graph.nodes:
-        if node.op == "get_attr" and node.users and body(module, node) is None:
-            tensor = attribute(module, str(node.target))
-            if (
-                tensor.numel() <= EMBEDDED_CONSTANT_ELEMENTS
-                and tensor.device.type == "cpu"
-                and tensor.dtype not in (torch.float16, torch.bfloat16)  # MAX reads them only cast
-            ):
-                embedded[node] = tensor
-            else:
-                signature.inputs.append(ModelInput("constant", source=str(node.target)))
-
-    for inner in nested_modules(module):
-        for node in inner.graph.nodes:
-            if node.op == "get_attr" and body(inner, node) is None:
-                embedded[node] = attribute(inner, str(node.target))
+    stores = _add_arguments(signature, position, mutations, stored)
+    embedded = _add_constants(signature, module)
 
     results: list[Node] = []
     index: dict[Node, int] = {}
@@ -164,41 +97,75 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
     _bind_data_symbols(graph, output, symbols, signature, results, model_output)
     signature.maybe_aliased = _maybe_aliased(results)
     if exact is not None:
-        shown = {o.index for o in signature.outputs[:exact] if o.kind == "value"}
-        shown |= {k for _, k in signature.copy_back}
-        shown |= {k for k, _ in signature.data_symbols.values()}
-        signature.internal = [k for k in range(len(results)) if k not in shown]
-        for k in signature.internal:
-            root = memory_of(results[k])
-            if root in position and root not in mutations:
-                signature.views.append((k, position[root]))
-
+        arguments = {n: i for n, i in position.items() if n not in mutations}
+        _note_internal(signature, results, exact, arguments)
     _add_shape_inputs(module, symbols, signature)
     return Trace(module, signature, symbols, placeholders, stored, results, stores, embedded)
 
 
-def attribute(module: GraphModule, target: str) -> torch.Tensor:
-    """The tensor behind a ``get_attr`` node.
+def _add_arguments(
+    signature: Signature,
+    position: Mapping[Node, int],
+    mutations: Mapping[Node, Node],
+    stored: Mapping[Node, Node],
+) -> list[tuple[Node, Node]]:
+    """Add the arguments that are inputs of the model; returns those that it writes to in place,
+    with their new values."""
+    stores: list[tuple[Node, Node]] = []
+    for node in position:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            if not (value is None or isinstance(value, (int, float, bool, SymScalar))):
+                raise UnsupportedError(
+                    f"A graph argument of type {type(value).__name__} has no MAX counterpart."
+                )
+            continue
+        in_place = node in mutations and value.is_contiguous() and not is_empty(value)
+        if in_place:
+            stores.append((node, mutations[node]))
+        if in_place or node.users:
+            taken = stored.get(node)
+            order = None if taken is None else tuple(taken.args[1])
+            signature.inputs.append(
+                ModelInput("tensor", position[node], mutated=in_place, order=order)
+            )
+    return stores
 
-    Raises:
-        UnsupportedError: The attribute is no tensor (a submodule of a higher-order operator, a
-            generator).
-    """
-    value: Any = module
-    for name in target.split("."):
-        value = getattr(value, name)
-    if isinstance(value, torch.Generator):
-        raise UnsupportedOperatorError(
-            "The graph draws from an explicit generator; seeds are drawn from torch's own.",
-            "Leave out generator=, or keep the region out with torch.compiler.disable.",
-        )
-    if not isinstance(value, torch.Tensor):
-        raise UnsupportedOperatorError(
-            f"The graph holds {target!r}, a {type(value).__name__}: higher-order operators "
-            "(cond, while_loop, scan, flex_attention, ...) are not converted.",
-            "Rewrite the region without it, or keep it out with torch.compiler.disable.",
-        )
-    return value
+
+def _add_constants(signature: Signature, module: GraphModule) -> dict[Node, torch.Tensor]:
+    """Add the tensors of a graph that are inputs of the model; returns those that are not."""
+    embedded: dict[Node, torch.Tensor] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and node.users and body(module, node) is None:
+            tensor = attribute(module, str(node.target))
+            if (
+                tensor.numel() <= EMBEDDED_CONSTANT_ELEMENTS
+                and tensor.device.type == "cpu"
+                and tensor.dtype not in (torch.float16, torch.bfloat16)  # MAX reads them only cast
+            ):
+                embedded[node] = tensor
+            else:
+                signature.inputs.append(ModelInput("constant", source=str(node.target)))
+    for inner in nested_modules(module):
+        for node in inner.graph.nodes:
+            if node.op == "get_attr" and body(inner, node) is None:
+                embedded[node] = attribute(inner, str(node.target))
+    return embedded
+
+
+def _note_internal(
+    signature: Signature, results: Sequence[Node], exact: int, arguments: Mapping[Node, int]
+) -> None:
+    """Note which results only the backward graph takes, and which of those are memory of arguments
+    that are not written to."""
+    shown = {o.index for o in signature.outputs[:exact] if o.kind == "value"}
+    shown |= {k for _, k in signature.copy_back}
+    shown |= {k for k, _ in signature.data_symbols.values()}
+    signature.internal = [k for k in range(len(results)) if k not in shown]
+    for k in signature.internal:
+        root = memory_of(results[k])
+        if root in arguments:
+            signature.views.append((k, arguments[root]))
 
 
 def _bind_symbols(placeholders: list[Node], symbols: Symbols, signature: Signature) -> None:

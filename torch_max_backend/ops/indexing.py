@@ -6,6 +6,8 @@ runs, as in eager; on a GPU it is clamped into range.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
@@ -173,22 +175,7 @@ def index_put(
     values = spread(values, shape)
     if self.device.is_cpu():
         front = self if adjacent else moved_to_front(self, dims)
-        outer, inner = product(front.shape[:at]), product(front.shape[at + len(dims) :])
-        count = product(chosen_shape)
-        # One index is checked by the kernel.
-        single = given[0] if len(given) == 1 else None
-        places = joint_positions(given, indexed, strides(indexed)) if single is None else single
-        whole = [outer, product(indexed), inner]
-        zeros = is_zeros(self)
-        rows = combine_rows(
-            full(0, self.dtype, [1, 1, 1], self.device) if zeros else ops.reshape(front, whole),
-            ops.reshape(places, [count]),
-            ops.reshape(values, [outer, count, inner]),
-            "sum" if accumulate else "write",
-            wrap=True,
-            shape=whole if zeros else None,
-        )
-        written = ops.reshape(rows, front.shape)
+        written = _rows_put(front, at, given, values, accumulate, is_zeros(self))
         if adjacent:
             return written
         order = [*dims, *rest]
@@ -200,6 +187,41 @@ def index_put(
         offsets = times(iota(sizes[d], self.device), steps[d])
         places = places + along(offsets, i if i < at else i + len(chosen_shape), len(shape))
     return combine(self, places, values, "sum" if accumulate else "write")
+
+
+def _rows_put(
+    self: TensorValue,
+    at: int,
+    given: Sequence[TensorValue],
+    values: TensorValue,
+    accumulate: bool,
+    zeros: bool,
+) -> TensorValue:
+    """A tensor with values put where indices of neighbouring dims say, from dim ``at`` on.
+
+    Args:
+        self: The tensor.
+        at: The first dim.
+        given: An index for each of the dims, as far as they go.
+        values: ``[*dims before, *indices, *dims behind]``.
+        accumulate: Whether values are added to what is there.
+        zeros: Whether the tensor is of zeros.
+    """
+    indexed = list(self.shape[at : at + len(given)])
+    outer, inner = product(self.shape[:at]), product(self.shape[at + len(given) :])
+    count = product(broadcast_shape(*[index.shape for index in given]))
+    # One index is checked by the kernel.
+    places = given[0] if len(given) == 1 else joint_positions(given, indexed, strides(indexed))
+    whole = [outer, product(indexed), inner]
+    rows = combine_rows(
+        full(0, self.dtype, [1, 1, 1], self.device) if zeros else ops.reshape(self, whole),
+        ops.reshape(places, [count]),
+        ops.reshape(values, [outer, count, inner]),
+        "sum" if accumulate else "write",
+        wrap=True,
+        shape=whole if zeros else None,
+    )
+    return ops.reshape(rows, self.shape)
 
 
 def _masked(

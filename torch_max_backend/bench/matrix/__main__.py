@@ -25,6 +25,7 @@ def in_turns(names: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
+    """The command line; see the top of this file."""
     parser = argparse.ArgumentParser(
         prog="python -m torch_max_backend.bench.matrix",
         description=f"{__doc__} A run goes on where the last one stopped, and repeats what failed.",

@@ -121,6 +121,7 @@ def steady(case: ModelCase, seconds: float) -> dict[str, Any]:
 
 
 def main(phase: str, name: str, seconds: str = "4") -> None:
+    """The command line; see the top of this file."""
     case = CASES[name]
     if phase == "explain":
         report = structure(case)

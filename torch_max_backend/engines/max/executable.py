@@ -14,7 +14,6 @@ from torch.profiler import record_function
 from torch_max_backend.engines.max.buffers import to_tensor
 from torch_max_backend.engines.max.device_graphs import DeviceGraphs, replayable
 from torch_max_backend.engines.max.timers import quiet
-from torch_max_backend.gemm_providers.choice import routine
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime.results import (
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from max.driver import Buffer
     from max.engine import Model
 from torch_max_backend.engines.max.extents import Extents, extent, memory
-from torch_max_backend.engines.max.slots import Argument, Carrier, Fixed, Scalar, Seed, Slot
+from torch_max_backend.engines.max.slots import slots_of
 
 # Symbolic sizes, numbers, copies of arguments that are written to, the model's inputs.
 _Bound = tuple[list[Any], Sequence[Any], list[tuple[torch.Tensor, torch.Tensor]], list[Any]]
@@ -38,7 +37,6 @@ _Bound = tuple[list[Any], Sequence[Any], list[tuple[torch.Tensor, torch.Tensor]]
 _RANGE = "torch_max_backend"
 _profiling = torch._C._autograd._profiler_enabled
 _numbers = itertools.count(1)
-_SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
 
 
 class Executable:
@@ -68,11 +66,8 @@ class Executable:
     ) -> None:
         self._execute = quiet(model._execute_device_tensors)
         if replay and replayable(signature):
-            moving = [
-                k
-                for k, item in enumerate(signature.inputs)
-                if item.kind == "tensor" and item.index not in static
-            ]
+            inputs = enumerate(signature.inputs)
+            moving = [k for k, i in inputs if i.kind == "tensor" and i.index not in static]
             self._execute = DeviceGraphs(model, self._execute, moving)
         _executables.add(self)
         self._number = next(_numbers)
@@ -97,25 +92,7 @@ class Executable:
         names += signature.data_symbols
         self._layouts = [Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = any(rebuild is not None for rebuild in self._layouts)
-        self._slots: list[Slot] = []
-        scalar = 0
-        for item in signature.inputs:
-            if item.kind == "tensor":
-                self._slots.append(
-                    Argument(item.index, item.mutated, item.index in static, item.order)
-                )
-            elif item.kind == "constant":
-                self._slots.append(Fixed(constants[item.source]))
-            elif item.kind == "address":
-                self._slots.append(Fixed(torch.tensor(routine(item.source))))
-            elif item.kind == "seed":
-                self._slots.append(Seed(item.source))
-            elif item.kind == "carrier":
-                self._slots.append(Carrier(scalar))
-                scalar += 1
-            else:
-                self._slots.append(Scalar(scalar, _SCALAR_DTYPES[item.dtype]))
-                scalar += 1
+        self._slots = slots_of(signature, constants, static)
         # Inputs whose memory stays where it is from call to call, and the others.
         self._lasting = [k for k, slot in enumerate(self._slots) if slot.static]
         self._passing = [
@@ -125,8 +102,7 @@ class Executable:
         ]
         self._known: tuple[list[Any], Extents] = ([], Extents([]))
         self._plan = [
-            (o.kind, o.index) if o.kind in ("value", "input") else (o.kind, -1)
-            for o in signature.outputs
+            (o.kind, o.index if o.kind in ("value", "input") else -1) for o in signature.outputs
         ]
         self._turned = turned_arguments(signature)
         # MAX folds `x + 0` and merges equal nodes: any output may share memory, until a call whose
@@ -138,6 +114,11 @@ class Executable:
         self._only_values = all(
             kind == "value" and index == i for i, (kind, index) in enumerate(self._plan)
         ) and len(self._plan) == len(signature.layouts)
+
+    def refuse(self) -> None:
+        """Have each call raise what this process, a forked child, must not do."""
+        # Instead of a question at each call.
+        self._bind = _not_in_child  # type: ignore[method-assign]
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if _profiling():
@@ -265,19 +246,16 @@ class Executable:
         return argument.detach().as_strided(result.shape, result.stride(), offset)
 
 
+def _not_in_child(arguments: list[Any]) -> _Bound:
+    fork_safety.check()
+    raise AssertionError("executables are inherited in forked children alone")
+
+
 _executables: WeakSet[Executable] = WeakSet()
-
-
-class _Inherited(Executable):
-    """What an executable becomes in a forked child. Nobody asks where he is at each call."""
-
-    def __call__(self, arguments: list[Any]) -> list[Any]:
-        fork_safety.check()
-        raise AssertionError("executables are inherited in forked children alone")
 
 
 @fork_safety.in_child
 def _in_child() -> None:
     if fork_safety.inherited():
         for executable in _executables:
-            executable.__class__ = _Inherited
+            executable.refuse()

@@ -58,5 +58,6 @@ def extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def memory(buffer: Buffer) -> tuple[int, int]:
+    """First and last byte address + 1 of a buffer."""
     start = buffer._data_ptr()
     return start, start + buffer.num_elements * buffer.dtype.size_in_bytes

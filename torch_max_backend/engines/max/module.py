@@ -14,7 +14,7 @@ from torch_max_backend.engines.max.session import session
 from torch_max_backend.errors import CacheError, CompilationError
 from torch_max_backend.graph.capability import fake_arguments
 from torch_max_backend.graph.nested import every_node
-from torch_max_backend.graph.signature import Trace
+from torch_max_backend.graph.trace import Trace
 from torch_max_backend.process import fork_safety
 from torch_max_backend.process.compile_slots import build_lock, compile_slot
 from torch_max_backend.process.progress import progress

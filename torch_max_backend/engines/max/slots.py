@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torch_max_backend.engines.max.buffers import plain, to_buffer
+from torch_max_backend.gemm_providers.choice import routine
+from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.runtime.seeds import draw
+
+_SCALAR_DTYPES = {"int64": torch.int64, "float64": torch.float64, "bool": torch.bool}
 
 
 class Slot:
@@ -29,7 +33,7 @@ class Slot:
         raise NotImplementedError
 
 
-class Argument(Slot):
+class _Argument(Slot):
     __slots__ = ("cached", "index", "mutated", "order", "static")
 
     def __init__(
@@ -68,7 +72,7 @@ class Argument(Slot):
         return buffer
 
 
-class Fixed(Slot):
+class _Fixed(Slot):
     __slots__ = ("kept",)
     static = True
 
@@ -79,7 +83,7 @@ class Fixed(Slot):
         return self.kept
 
 
-class Carrier(Slot):
+class _Carrier(Slot):
     __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
@@ -89,7 +93,7 @@ class Carrier(Slot):
         return to_buffer(torch.empty((numbers[self.number], 0), dtype=torch.int8))
 
 
-class Scalar(Slot):
+class _Scalar(Slot):
     __slots__ = ("dtype", "number")
 
     def __init__(self, number: int, dtype: torch.dtype) -> None:
@@ -100,7 +104,7 @@ class Scalar(Slot):
         return to_buffer(torch.tensor(numbers[self.number], dtype=self.dtype))
 
 
-class Seed(Slot):
+class _Seed(Slot):
     __slots__ = ("device",)
 
     def __init__(self, device: str) -> None:
@@ -108,3 +112,27 @@ class Seed(Slot):
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
         return to_buffer(draw(self.device))
+
+
+def slots_of(
+    signature: Signature, constants: Mapping[str, torch.Tensor], static: Collection[int]
+) -> list[Slot]:
+    """A slot for each input of a model; the arguments as of ``Executable``."""
+    slots: list[Slot] = []
+    scalar = 0
+    for item in signature.inputs:
+        if item.kind == "tensor":
+            slots.append(_Argument(item.index, item.mutated, item.index in static, item.order))
+        elif item.kind == "constant":
+            slots.append(_Fixed(constants[item.source]))
+        elif item.kind == "address":
+            slots.append(_Fixed(torch.tensor(routine(item.source))))
+        elif item.kind == "seed":
+            slots.append(_Seed(item.source))
+        elif item.kind == "carrier":
+            slots.append(_Carrier(scalar))
+            scalar += 1
+        else:
+            slots.append(_Scalar(scalar, _SCALAR_DTYPES[item.dtype]))
+            scalar += 1
+    return slots

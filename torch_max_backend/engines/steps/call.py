@@ -6,7 +6,7 @@ table are written out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -90,13 +90,18 @@ def written_out(
     for k, turn in enumerate(turns):
         if turn is not None:
             lines.append(f"    r{k} = r{k}.permute({turn})")
-    made = []
-    for k, (kind, i) in enumerate(outputs):
-        text = f"r{i}" if kind == "value" else f"arguments[{i}]" if kind == "input" else "None"
-        made.append(f"{text}.permute({turned[k]})" if k in turned else text)
-    lines += [f"    found = [{', '.join(made)}]", "    arguments.clear()", "    return found"]
+    made = ", ".join(_outputs(outputs, turned))
+    lines += [f"    found = [{made}]", "    arguments.clear()", "    return found"]
     exec("\n".join(lines), names)
     return names["call"]
+
+
+def _outputs(
+    outputs: Sequence[tuple[str, int]], turned: Mapping[int, tuple[int, ...]]
+) -> Iterator[str]:
+    for k, (kind, i) in enumerate(outputs):
+        text = f"r{i}" if kind == "value" else f"arguments[{i}]" if kind == "input" else "None"
+        yield f"{text}.permute({turned[k]})" if k in turned else text
 
 
 def _written(name: str, places: Sequence[tuple[int, int]]) -> list[str]:

@@ -8,7 +8,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.errors import StepsError
-from torch_max_backend.graph.signature import Trace
+from torch_max_backend.graph.trace import Trace
 
 
 def planned(trace: Trace) -> Plan:

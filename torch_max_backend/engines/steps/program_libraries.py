@@ -205,6 +205,7 @@ def _basic(key: Operation) -> str:
 
 
 def operations_of(program: Program) -> set[Operation]:
+    """The operations that a program calls, with their dtypes."""
     dtypes = dtypes_of(program)
     found = {operation(dtypes, i) for i in program.instructions if i.name != "constant"}
     return found | {(f"reduce_{kind}", dtypes[value]) for kind, value in program.reductions}

@@ -6,10 +6,18 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from torch_max_backend.engines.steps.fused_source import Fusing
+from torch_max_backend.engines.steps.fused_source import Fusible, Fusing
 from torch_max_backend.engines.steps.program_libraries import CHEAP, PROGRAM, addresses
 from torch_max_backend.engines.steps.program_space import Space
 from torch_max_backend.engines.steps.program_tiles import longest, tiles_of
+from torch_max_backend.engines.steps.program_words import (
+    COPY,
+    EXPAND,
+    SAME,
+    STRAIGHT,
+    THERE,
+    Words,
+)
 from torch_max_backend.engines.steps.programs import (
     Program,
     Row,
@@ -24,7 +32,6 @@ from torch_max_backend.engines.steps.rowwise import by_rows
 # As in mojo_kernels/programs/interpreter.mojo.
 _SCRATCH, _SLOTS, _UNIFORM, _ACCUMULATOR = 65536, 256, 64, 16
 _IN_PLACE, _SPREAD, _COPIED = range(3)
-_THERE, _COPY, _SAME, _STRAIGHT, _EXPAND = range(5)
 
 # Cheap operations on elements that make a task, and the most parts of a reduction.
 _GRAIN, _PARTS = 65536, 64
@@ -64,50 +71,58 @@ def _encoded(
     apart: bool,
 ) -> Row:
     """Layers of a model repeat."""
-    encoding = _Encoding(program, sizes, input_strides, output_strides, apart)
-    return by_rows(encoding.row(), [program], encoding.space)
+    stored = len(program.outputs)
+    kept = len(output_strides[stored]) if program.reductions else len(sizes)
+    space = Space(sizes, kept, input_strides, output_strides[:stored], output_strides[stored:])
+    length = longest(program, dtypes_of(program), space.inputs, math.prod(space.sizes))
+    while True:
+        encoding = _Encoding(program, space, apart, length)
+        row = encoding.row()
+        if encoding.offset <= _SCRATCH and len(encoding.slots) <= _SLOTS:
+            return by_rows(row, [program], space)
+        if length <= 64:
+            raise ValueError("a program with too many values")
+        length //= 2
 
 
 class _Encoding:
-    """What a program's row is made from: values, tiles, slots."""
+    """What a program's row is made from, with tiles of at most some elements.
 
-    def __init__(
-        self,
-        program: Program,
-        sizes: Sequence[int],
-        input_strides: Sequence[Sequence[int]],
-        output_strides: Sequence[Sequence[int]],
-        apart: bool,
-    ) -> None:
+    Attributes:
+        same: Of each value whether it is the same all over a tile.
+        once: Of each value whether it is the same in all tiles.
+        used: Of each value the last instruction that reads it.
+        slot: Of each value its slot.
+        slot_of: Of each value its slot, whoever has that afterwards.
+        lent: Values whose slots others may have afterwards.
+        there: Of outputs that are computed where they lie, the slot.
+        straight: Inputs that are copied to outputs.
+        offset: Bytes of scratch memory.
+    """
+
+    def __init__(self, program: Program, space: Space, apart: bool, length: int) -> None:
         self.program = program
         self.apart = apart
         self.dtypes = dtypes_of(program)
-        stored = len(program.outputs)
-        kept = len(sizes)
-        if program.reductions:
-            kept = len(output_strides[stored])
-        space = Space(sizes, kept, input_strides, output_strides[:stored], output_strides[stored:])
-        self.space, self.sizes, self.kept = space, space.sizes, space.kept
+        self.sizes, self.kept = space.sizes, space.kept
         self.inputs, self.outputs, self.totals = space.inputs, space.outputs, space.totals
         self.count = math.prod(self.sizes)
+        self.tiles, self.crossed = tiles_of(self.sizes, self.inputs, self.outputs, length)
+        self.length = math.prod(self.tiles)
+        self.same: list[bool] = []
+        self.once: list[bool] = []
+        self.used: dict[int, int] = {}
+        self._classify()
         self.offset = 0
         self.free: dict[int, list[int]] = {}
         self.slots: list[int] = []
-        # Of each value its slot.
         self.slot: dict[int, int] = {}
-
-    def row(self) -> Row:
-        length = longest(self.program, self.dtypes, self.inputs, self.count)
-        while True:
-            self.tiles, self.crossed = tiles_of(self.sizes, self.inputs, self.outputs, length)
-            self._classify()
-            self.offset, self.slots, self.slot, self.free = 0, [], {}, {}
-            words = self._parts()
-            if self.offset <= _SCRATCH and len(self.slots) <= _SLOTS:
-                return words
-            if length <= 64:
-                raise ValueError("a program with too many values")
-            length //= 2
+        self.slot_of: dict[int, int] = {}
+        self.lent: set[int] = set()
+        self.there: dict[int, int] = {}
+        self.straight: set[int] = set()
+        self.words = Words()
+        self.fusing = Fusing(program, self.dtypes)
 
     # Values
 
@@ -115,8 +130,6 @@ class _Encoding:
         """Which values are the same all over a tile, and which in all tiles."""
         several = [i for i, n in enumerate(self.sizes) if self.tiles[i] < n]
         inside = [i for i, t in enumerate(self.tiles) if t > 1]
-        self.same: list[bool] = []
-        self.once: list[bool] = []
         for strides in self.inputs:
             same = all(strides[i] == 0 for i in inside)
             fixed = all(strides[i] == 0 for i in several)
@@ -125,7 +138,6 @@ class _Encoding:
         for instruction in self.program.instructions:
             self.same.append(all(self.same[o] for o in instruction.operands))
             self.once.append(all(self.once[o] for o in instruction.operands))
-        self.used: dict[int, int] = {}
         for i, instruction in enumerate(self.program.instructions):
             for o in instruction.operands:
                 self.used[o] = i
@@ -161,26 +173,28 @@ class _Encoding:
 
     # The row
 
-    def _parts(self) -> Row:
-        program, inputs = self.program, len(self.program.inputs)
-        self.length = math.prod(self.tiles)
-        # Of each value its slot, whoever has that afterwards.
-        self.slot_of: dict[int, int] = {}
-        # Values whose slots others may have afterwards.
-        self.lent: set[int] = set()
+    def row(self) -> Row:
         needed = self._needed()
-        fills: list[tuple[int, int, int]] = []
-        loads: list[tuple[int, list[int]]] = []
+        in_place = self._load(needed)
+        self._compute(needed, self._direct(in_place, needed))
+        self._store()
+        self._reduce()
+        self.slot_of.update(self.slot)
+        written = {*self.program.outputs, *(v for _, v in self.program.reductions)}
+        made = sorted(written & self.fusing.made)
+        return self._assembled(self.fusing.result([(v, self.slot_of[v]) for v in made]))
+
+    def _load(self, needed: Collection[int]) -> dict[int, Sequence[int]]:
+        """The words of inputs; returns the strides of those that are read in place."""
+        program = self.program
         several_outputs = len(program.outputs) + len(program.reductions) > 1
         in_place: dict[int, Sequence[int]] = {}
-        straight: set[int] = set()
         for i, strides in enumerate(self.inputs):
-            if i not in needed:
-                loads.append((i, [0, -1, 0, itemsize(self.dtypes[i]), *strides]))
-                continue
-            if i not in self.read and not several_outputs and not self.same[i]:
-                straight.add(i)
-                loads.append((i, [0, -1, 0, itemsize(self.dtypes[i]), *strides]))
+            copied = i not in self.read and not several_outputs and not self.same[i]
+            if i not in needed or copied:
+                if i in needed:
+                    self.straight.add(i)
+                self.words.loads.append((i, [0, -1, 0, itemsize(self.dtypes[i]), *strides]))
                 continue
             if self.same[i]:
                 mode, self.slot[i] = _SPREAD, self._block(i)
@@ -192,79 +206,78 @@ class _Encoding:
                 mode, self.slot[i] = _COPIED, self._block(i)
                 if not self.once[i]:
                     self.lent.add(i)
-            loads.append((i, [0, mode, self.slot[i], itemsize(self.dtypes[i]), *strides]))
-        outputs: dict[int, list[int]] = {}
-        direct = self._direct(in_place, needed)
-        once: list[list[int]] = []
-        # Of a tile: what is the same all over it, then the others.
-        uniform: list[list[int]] = []
-        steps: list[list[int]] = []
-        fusing = Fusing(program, self.dtypes)
+            load = [0, mode, self.slot[i], itemsize(self.dtypes[i]), *strides]
+            self.words.loads.append((i, load))
+        return in_place
+
+    def _compute(self, needed: Collection[int], direct: Mapping[int, int]) -> None:
+        """The words of instructions.
+
+        Args:
+            needed: The values that outputs depend on.
+            direct: Of those that are computed where an output lies, the output.
+        """
+        program, words = self.program, self.words
         for k, instruction in enumerate(program.instructions):
-            value = inputs + k
+            value = len(program.inputs) + k
             if value not in needed:
                 continue
             if instruction.name == "constant":
                 self.slot[value] = self._block(value)
                 bits = bits_of(instruction.constant, instruction.dtype)
-                fills.append((self.slot[value], bits, itemsize(instruction.dtype)))
+                words.fills.append((self.slot[value], bits, itemsize(instruction.dtype)))
                 continue
             read = instruction.operands
             operands = [self.slot[o] for o in read]
             self.slot_of.update(self.slot)
-            for o in set(instruction.operands):
+            for o in set(read):
                 if self.used[o] == k and o in self.lent:
                     self._release(o)
             if value in direct:
-                self.slot[value] = self._reference()
-                outputs[direct[value]] = [0, _THERE, self.slot[value]]
+                self.slot[value] = self.there[direct[value]] = self._reference()
             else:
                 self.slot[value] = self._block(value)
                 if not (self.same[value] or self.once[value]):
                     self.lent.add(value)
-            flags = sum(1 << i for i, o in enumerate(instruction.operands) if not self.same[o])
+            flags = sum(1 << i for i, o in enumerate(read) if not self.same[o])
             if self.same[value]:
                 flags = 8 | 7
             function = addresses[operation(self.dtypes, instruction)]
             operands += [operands[0]] * (3 - len(operands))
             step = [function, self.slot[value], *operands, flags]
             if self.once[value]:
-                once.append(step)
+                words.once.append(step)
             elif self.same[value]:
-                uniform.append(step)
+                words.uniform.append(step)
             else:
-                steps.append(step)
-                fusing.add(value, [(o, self.slot_of[o], not self.same[o]) for o in read])
-        stores: list[list[int]] = []
-        for j, value in enumerate(program.outputs):
-            strides = self.outputs[j]
-            if j in outputs:
-                entry = outputs[j]
-            elif value in straight:
-                entry = [0, _STRAIGHT, value]
+                words.steps.append(step)
+                self.fusing.add(value, [(o, self.slot_of[o], not self.same[o]) for o in read])
+
+    def _store(self) -> None:
+        """The words of outputs."""
+        for j, value in enumerate(self.program.outputs):
+            if j in self.there:
+                entry = [0, THERE, self.there[j]]
+            elif value in self.straight:
+                entry = [0, STRAIGHT, value]
             else:
-                entry = [0, _SAME if self.same[value] else _COPY, self.slot[value]]
-            stores.append([*entry, itemsize(self.dtypes[value]), *strides])
+                entry = [0, SAME if self.same[value] else COPY, self.slot[value]]
+            self.words.stores.append([*entry, itemsize(self.dtypes[value]), *self.outputs[j]])
+
+    def _reduce(self) -> None:
+        """The words of reductions."""
         expanded: dict[int, int] = {}
-        totals: list[list[int]] = []
-        for j, (kind, value) in enumerate(program.reductions):
-            dtype = self.dtypes[value]
-            slot = self.slot[value]
+        for j, (kind, value) in enumerate(self.program.reductions):
+            dtype, slot = self.dtypes[value], self.slot[value]
             if self.same[value]:
                 if value not in expanded:
                     expanded[value] = self._new(itemsize(dtype) * self.length, True)
-                    stores.append(
-                        [expanded[value], _EXPAND, slot, itemsize(dtype), *[0] * len(self.sizes)]
-                    )
+                    store = [expanded[value], EXPAND, slot, itemsize(dtype)]
+                    self.words.stores.append([*store, *[0] * len(self.sizes)])
                 slot = expanded[value]
             function = addresses[f"reduce_{kind}", dtype]
             strides = [*self.totals[j], *[0] * (len(self.sizes) - self.kept)]
-            totals.append([function, slot, 0, itemsize(dtype), 0, *strides])
-        self.slot_of.update(self.slot)
-        written = {*program.outputs, *(v for _, v in program.reductions)}
-        fused = fusing.result([(v, self.slot_of[v]) for v in sorted(written & fusing.made)])
-        self.fused, self.uniform = fused, len(uniform)
-        return self._assembled(fills, loads, once, [*uniform, *steps], stores, totals)
+            self.words.totals.append([function, slot, 0, itemsize(dtype), 0, *strides])
 
     def _needed(self) -> set[int]:
         """The values that outputs depend on; ``read``: those that instructions among them read."""
@@ -324,69 +337,37 @@ class _Encoding:
     def _same_place(self, a: Sequence[int], b: Sequence[int]) -> bool:
         return all(n == 1 or x == y for n, x, y in zip(self.sizes, a, b, strict=True))
 
-    def _assembled(
-        self,
-        fills: Sequence[tuple[int, int, int]],
-        loads: Sequence[tuple[int, list[int]]],
-        once: Sequence[list[int]],
-        steps: Sequence[list[int]],
-        stores: Sequence[list[int]],
-        totals: Sequence[list[int]],
-    ) -> Row:
-        dims = len(self.sizes)
+    def _assembled(self, fused: tuple[Fusible | None, Sequence[int]]) -> Row:
+        parts, dims = self.words, len(self.sizes)
         if self.count == 0:
             # Totals of nothing read nothing.
-            loads = [(i, [0, -1, *load[2:]]) for i, load in loads]
-            once = steps = []
-            self.uniform, self.fused = 0, (None, [])
+            parts.loads = [(i, [0, -1, *load[2:]]) for i, load in parts.loads]
+            parts.once, parts.uniform, parts.steps = [], [], []
+            fused = (None, [])
         grid = [-(-n // t) if n else 0 for n, t in zip(self.sizes, self.tiles, strict=True)]
         outer, inner = math.prod(grid[: self.kept]), math.prod(grid[self.kept :])
         # Each input is loaded once, or for each tile; only the first words of these are read.
-        first = [load for load in loads if self.once[load[0]] and load[1][1] >= 0]
-        later = [load for load in loads if not (self.once[load[0]] and load[1][1] >= 0)]
-        order = [*first, *later]
-        place = {i: n for n, (i, _) in enumerate(order)}
-        for store in stores:
-            if store[1] == _STRAIGHT:
-                store[2] = place[store[2]]
+        first = [i for i, load in parts.loads if self.once[i] and load[1] >= 0]
+        order = [*first, *(i for i, _ in parts.loads if i not in first)]
+        for store in parts.stores:
+            if store[1] == STRAIGHT:
+                store[2] = order.index(store[2])
         cost = self._cost()
         tasks = max(1, min(cost // _GRAIN, 1 << 20))
         splits = 1
-        if totals and outer < 16 and outer * inner > 1:
+        if parts.totals and outer < 16 and outer * inner > 1:
             splits = max(1, min(inner, cost // _GRAIN // max(1, outer), _PARTS))
         scratch = self.offset
-        if totals:
+        if parts.totals:
             rows = math.prod(self.tiles[: self.kept])
-            self.offset += len(totals) * rows * _ACCUMULATOR
+            self.offset += len(parts.totals) * rows * _ACCUMULATOR
         head = [
-            addresses[PROGRAM,], 0, dims, dims - self.kept, len(self.slots), len(fills),
-            len(loads),
-            len(first), len(once), len(steps), len(stores), len(totals), outer, inner, tasks,
-            splits, self.length, scratch, 0, self.uniform,
+            addresses[PROGRAM,], 0, dims, dims - self.kept, len(self.slots), len(parts.fills),
+            len(order), len(first), len(parts.once), len(parts.uniform) + len(parts.steps),
+            len(parts.stores), len(parts.totals), outer, inner, tasks, splits, self.length, scratch,
+            0, len(parts.uniform), *self.sizes, *self.tiles, *self.slots,
         ]  # fmt: skip
-        words = [*head, *self.sizes, *self.tiles, *self.slots]
-        for fill in fills:
-            words += fill
-        input_words = [0] * len(loads)
-        for number, load in order:
-            input_words[number] = len(words)
-            words += load
-        for step in (*once, *steps):
-            words += step
-        output_words = []
-        for store in stores:
-            if store[1] != _EXPAND:
-                output_words.append(len(words))
-            words += store
-        for total in totals:
-            output_words.append(len(words) + 4)
-            words += total
-        program, slots = self.fused
-        words[18] = len(words)
-        words += slots
-        words[1] = len(words)
-        whole = inner == splits == 1
-        return Row(tuple(words), tuple(input_words), tuple(output_words), program, tasks, whole)
+        return parts.row(head, order, fused, tasks, inner == splits == 1)
 
     def _cost(self) -> int:
         """About how much work the program is, in elements of a cheap operation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +39,52 @@ _MANY = 10
 _numbers = itertools.count(1)
 _C_TYPES = {"int64": ctypes.c_int64, "float64": ctypes.c_double, "bool": ctypes.c_bool}
 _address = torch.Tensor.data_ptr
+
+
+@dataclass
+class _Inputs:
+    """The inputs of a plan, by number.
+
+    Attributes:
+        fixed: Tensors that are the same at each call.
+        static: Arguments whose memory rarely changes: their positions.
+        moving: The other arguments.
+        scalars: Numbers as data: which number, and its dtype.
+        seeds: Of random numbers: the device.
+        carriers: Which number a number or a size is.
+    """
+
+    fixed: dict[int, torch.Tensor] = field(default_factory=dict)
+    static: list[tuple[int, int]] = field(default_factory=list)
+    moving: list[tuple[int, ModelInput]] = field(default_factory=list)
+    scalars: list[tuple[int, int, str]] = field(default_factory=list)
+    seeds: list[tuple[int, str]] = field(default_factory=list)
+    carriers: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, signature: Signature, constants: Mapping[str, torch.Tensor], static: Collection[int]
+    ) -> _Inputs:
+        """Those of a signature; the arguments as of ``StepExecutable``."""
+        found = cls()
+        for k, item in enumerate(signature.inputs):
+            if item.kind == "tensor":
+                if item.index in static and item.order is None and not item.mutated:
+                    found.static.append((k, item.index))
+                else:
+                    found.moving.append((k, item))
+            elif item.kind == "constant":
+                found.fixed[k] = plain(constants[item.source].detach())
+            elif item.kind == "address":
+                found.fixed[k] = torch.tensor(routine(item.source), device="cpu")
+            elif item.kind == "seed":
+                found.seeds.append((k, item.source))
+            else:
+                number = len(found.carriers)
+                if item.kind == "scalar":
+                    found.scalars.append((k, number, item.dtype))
+                found.carriers[k] = number
+        return found
 
 
 class StepExecutable:
@@ -82,28 +129,9 @@ class StepExecutable:
         self._symbol_sources = [signature.symbols[n] for n in names] if texts or sized else []
         rebuilds = [Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = rebuilds if any(r is not None for r in rebuilds) else None
-        self._fixed: dict[int, torch.Tensor] = {}
-        self._static: list[tuple[int, int]] = []
-        self._moving: list[tuple[int, ModelInput]] = []
-        self._scalars: list[tuple[int, int, str]] = []
-        self._seeds: list[tuple[int, str]] = []
-        carriers: dict[int, int] = {}
-        scalar = 0
-        for k, item in enumerate(signature.inputs):
-            if item.kind == "tensor":
-                still = item.index in static and item.order is None and not item.mutated
-                (self._static.append((k, item.index)) if still else self._moving.append((k, item)))
-            elif item.kind == "constant":
-                self._fixed[k] = plain(constants[item.source].detach())
-            elif item.kind == "address":
-                self._fixed[k] = torch.tensor(routine(item.source), device="cpu")
-            elif item.kind == "seed":
-                self._seeds.append((k, item.source))
-            else:
-                if item.kind == "scalar":
-                    self._scalars.append((k, scalar, item.dtype))
-                carriers[k] = scalar
-                scalar += 1
+        inputs = _Inputs.of(signature, constants, static)
+        self._fixed, self._static, self._moving = inputs.fixed, inputs.static, inputs.moving
+        self._scalars, self._seeds, carriers = inputs.scalars, inputs.seeds, inputs.carriers
         self._symbols = [
             self._symbol_source(signature, k, axis, carriers) for k, axis in plan.symbols.values()
         ]

@@ -195,6 +195,7 @@ class Sized:
 
 
 def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
     return getattr(torch, dtype).itemsize
 
 

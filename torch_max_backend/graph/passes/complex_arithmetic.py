@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from torch_max_backend.graph.passes.complex_rule import (
+from torch_max_backend.graph.passes.complex_registry import (
     Parts,
     cast,
     minus,
@@ -170,10 +170,12 @@ def _same(a: Any, b: Any) -> Real:
 
 
 def nonzero(w: Writer, x: Any) -> Any:
+    """Where a plane is not 0; ``None`` for a plane of zeros."""
     return None if x is None else w(aten.ne.Scalar, x, 0)
 
 
 def logical_or(w: Writer, a: Any, b: Any) -> Real:
+    """Where either is true; ``None`` is false everywhere."""
     return a if b is None else w(aten.logical_or.default, a, b)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torch_max_backend.graph.passes.complex_arithmetic import quotient
-from torch_max_backend.graph.passes.complex_rule import (
+from torch_max_backend.graph.passes.complex_registry import (
     Parts,
     cast,
     parts,

@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from torch_max_backend.graph.passes.complex_arithmetic import logical_or, nonzero
-from torch_max_backend.graph.passes.complex_rule import parts, rule, rules
+from torch_max_backend.graph.passes.complex_registry import parts, rule, rules
 from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 
 aten = torch.ops.aten

@@ -23,7 +23,7 @@ from torch_max_backend.graph.passes.complex_values import (
     is_complex,
     mapped,
 )
-from torch_max_backend.graph.signature import attribute
+from torch_max_backend.graph.trace import attribute
 from torch_max_backend.registry.lowerings import Refusal
 
 aten = torch.ops.aten

@@ -8,6 +8,6 @@ from torch_max_backend.graph.passes import (  # noqa: F401  they register their 
     complex_movement,
     complex_transforms,
 )
-from torch_max_backend.graph.passes.complex_rule import NotTaken, rules
+from torch_max_backend.graph.passes.complex_registry import NotTaken, rules
 
 __all__ = ["NotTaken", "rules"]

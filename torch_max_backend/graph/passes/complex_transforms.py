@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import torch_max_backend.graph.decompositions.fft_operators  # noqa: F401  defines the transforms
-from torch_max_backend.graph.passes.complex_rule import rule
+from torch_max_backend.graph.passes.complex_registry import rule
 from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 
 aten = torch.ops.aten

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from torch_max_backend.graph.signature import attribute
+from torch_max_backend.graph.trace import attribute
 
 aten = torch.ops.aten
 

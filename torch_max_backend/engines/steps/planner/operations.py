@@ -21,6 +21,7 @@ _AXIS = re.compile(r"axis = (-?\d+)")
 
 
 def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor or a buffer, not a chain."""
     return type(value.type).__name__ in ("TensorType", "BufferType")
 
 
@@ -30,6 +31,7 @@ def operands_of(operation: Any) -> list[Any]:
 
 
 def name_of(operation: Any) -> str:
+    """An operation's name without its dialect, ``"Add"``."""
     name = type(operation).__name__
     if name != "Operation":
         if name == "MoSliceOp":
@@ -42,6 +44,7 @@ def name_of(operation: Any) -> str:
 
 
 def attributes_of(operation: Any, name: str) -> dict[str, Any]:
+    """What an operation of a name holds besides operands, as numbers, strings and sizes."""
     if name == "Custom":
         return {
             "symbol": str(operation.symbol),
@@ -103,6 +106,11 @@ def _parameter(attribute: Any) -> Any:
 
 
 def constant_of(operation: Any) -> torch.Tensor:
+    """The tensor of a constant.
+
+    Raises:
+        NotPlanned: Its bytes cannot be read.
+    """
     kind = operation.results[0].type
     data = getattr(operation.value, "data", None)
     if data is None or getattr(data, "data", None) is None:
@@ -116,10 +124,12 @@ def constant_of(operation: Any) -> torch.Tensor:
 
 
 def dtype_of(dtype: DType) -> str:
+    """MAX's name of a dtype, which is torch's."""
     return dtype.name
 
 
 def sizes_of(shape: Any) -> Sizes:
+    """A shape as numbers and expressions of symbols."""
     return tuple(_size(v) for v in shape.values)
 
 

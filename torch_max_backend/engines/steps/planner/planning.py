@@ -28,6 +28,7 @@ from torch_max_backend.engines.steps.planner.tasks import (
     Kernel,
     Loop,
     Lowered,
+    Number,
     Pointwise,
     Reduce,
     Task,
@@ -242,64 +243,29 @@ class _Planning:
         return step
 
     def _program(self, number: int, group: Group) -> ProgramStep:
-        inputs: list[View] = []
-        keys: dict[Any, int] = {}
-        instructions: list[Instruction] = []
-        made: dict[Value, int] = {}
+        inputs = self._outside(group)
         outputs: list[int] = []
         places: list[View] = []
         reductions: list[tuple[str, int]] = []
         reduced: list[View] = []
-        members = {t.to.root for t in group.tasks if isinstance(t, Pointwise)}
-
-        # The views from outside come first: their count decides the numbers of instructions.
+        code = _Code(inputs)
         for task in group.tasks:
-            for view in group.reads[task]:
-                if not isinstance(view, View) or view.root in members & made.keys():
-                    continue
-                key = (view.root, view.offset, view.strides)
-                if key not in keys:
-                    keys[key] = len(inputs)
-                    inputs.append(view)
-            if isinstance(task, Pointwise) and self._is_own(task, group):
-                made[task.to.root] = -1
-        made.clear()
-        base = len(inputs)
-        constants: dict[tuple[Any, str], int] = {}
-
-        def constant(value: Any, dtype: str) -> int:
-            key = (repr(value), dtype)
-            if key not in constants:
-                instructions.append(Instruction("constant", dtype, (), value))
-                constants[key] = base + len(instructions) - 1
-            return constants[key]
-
-        def operand(view: Any) -> int:
-            if not isinstance(view, View):
-                return constant(view.value, view.dtype)
-            if view.root in made:
-                return made[view.root]
-            return keys[view.root, view.offset, view.strides]
-
-        for task in group.tasks:
-            operands = tuple(operand(v) for v in group.reads[task])
+            operands = tuple(code.operand(v) for v in group.reads[task])
             if isinstance(task, Reduce):
                 reductions.append((task.kind, operands[0]))
                 reduced.append(group.writes[task])
                 continue
-            if task.name == "copy":
-                value = operands[0]
-            else:
-                instructions.append(Instruction(task.name, task.dtype, operands))
-                value = base + len(instructions) - 1
+            value = operands[0]
+            if task.name != "copy":
+                value = code.add(Instruction(task.name, task.dtype, operands))
             if self._is_own(task, group):
-                made[task.to.root] = value
+                code.made[task.to.root] = value
             if self._is_stored(task, group):
                 outputs.append(value)
                 places.append(group.writes[task])
         program = Program(
             tuple(v.dtype for v in inputs),
-            tuple(instructions),
+            tuple(code.instructions),
             tuple(outputs),
             tuple(reductions),
         )
@@ -314,6 +280,19 @@ class _Planning:
             tuple(self._place(v, number) for v in [*places, *reduced]),
             _origin(group.tasks),
         )
+
+    def _outside(self, group: Group) -> list[View]:
+        """What a program reads that it does not make itself, each once."""
+        members = {t.to.root for t in group.tasks if isinstance(t, Pointwise)}
+        made: set[Value] = set()
+        found: dict[Any, View] = {}
+        for task in group.tasks:
+            for view in group.reads[task]:
+                if isinstance(view, View) and view.root not in members & made:
+                    found.setdefault(_key(view), view)
+            if isinstance(task, Pointwise) and self._is_own(task, group):
+                made.add(task.to.root)
+        return list(found.values())
 
     def _is_own(self, task: Pointwise, group: Group) -> bool:
         """Whether a task makes all of a temporary, so that others of its pass may take the value
@@ -341,6 +320,46 @@ class _Planning:
                         "a size that depends on data",
                         None if value.node is None else value.node.origin,
                     )
+
+
+class _Code:
+    """The instructions of a program.
+
+    Attributes:
+        instructions: Those so far. Their values are numbered behind the inputs.
+        made: The values of temporaries that the program has made.
+    """
+
+    def __init__(self, inputs: list[View]) -> None:
+        self.instructions: list[Instruction] = []
+        self.made: dict[Value, int] = {}
+        self._inputs = {_key(view): i for i, view in enumerate(inputs)}
+        self._constants: dict[tuple[str, str], int] = {}
+
+    def add(self, instruction: Instruction) -> int:
+        """Append an instruction; returns the number of its value."""
+        self.instructions.append(instruction)
+        return len(self._inputs) + len(self.instructions) - 1
+
+    def operand(self, read: View | Number) -> int:
+        """The value that a task reads."""
+        if isinstance(read, Number):
+            return self._constant(read)
+        if read.root in self.made:
+            return self.made[read.root]
+        return self._inputs[_key(read)]
+
+    def _constant(self, number: Number) -> int:
+        key = (repr(number.value), number.dtype)
+        if key not in self._constants:
+            instruction = Instruction("constant", number.dtype, (), number.value)
+            self._constants[key] = self.add(instruction)
+        return self._constants[key]
+
+
+def _key(view: View) -> Any:
+    """Equal for views of the same elements."""
+    return view.root, view.offset, view.strides
 
 
 def _symbols(graph: StepGraph) -> dict[str, tuple[int, int]]:

@@ -30,7 +30,7 @@ from torch_max_backend.engines.steps.planner.operations import (
 )
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.graph.repeated_subgraphs import Instance
-from torch_max_backend.graph.signature import Trace
+from torch_max_backend.graph.trace import Trace
 from torch_max_backend.process import fork_safety
 
 _SKIPPED = frozenset({"ChainCreate"})

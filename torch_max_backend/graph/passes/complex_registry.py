@@ -61,24 +61,28 @@ def _negative(a: Any) -> Any:
 
 
 def plus(a: Any, b: Any) -> Any:
+    """The sum of planes; ``None`` is a plane of zeros."""
     if a is None or b is None:
         return b if a is None else a
     return b + a if not isinstance(a, Real) else a + b
 
 
 def minus(a: Any, b: Any) -> Any:
+    """The difference of planes; ``None`` is a plane of zeros."""
     if b is None:
         return a
     return -b if a is None else a - b
 
 
 def times(a: Any, b: Any) -> Any:
+    """The product of planes; ``None`` is a plane of zeros."""
     if a is None or b is None:
         return None
     return b * a if not isinstance(a, Real) else a * b
 
 
 def product(a: Parts, b: Parts, multiply: Callable[[Any, Any], Any] = times) -> Parts:
+    """The product of complex numbers ``(real, imaginary)``, by some product of planes."""
     return (
         minus(multiply(a[0], b[0]), _zero_or(multiply, a[1], b[1])),
         plus(_zero_or(multiply, a[0], b[1]), _zero_or(multiply, a[1], b[0])),
@@ -97,6 +101,7 @@ def cast(value: Any, dtype: torch.dtype) -> Parts:
 
 
 def where(w: Writer, condition: Real, a: Any, b: Any) -> Real:
+    """Planes of ``a`` where a condition is true, else of ``b``."""
     like = a if isinstance(a, Real) else b
     if not isinstance(like, Real):
         like = condition.filled(0, dtype=w.dtype.to_real())
