@@ -31,6 +31,7 @@ _TOOLS = ("max", "pytest", "pytest-xdist", "hypothesis", "expecttest", "psutil")
 # operators it has.
 TESTS = (
     "tests/test_import.py",
+    "tests/compat/test_names.py",
     "tests/compat/test_torch_versions.py",
     "tests/driver/test_partitioned.py",
     "tests/test_explain.py",

@@ -9,15 +9,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
-from torch._guards import TracingContext
-from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile
 from torch_max_backend.compat import dynamo_names
+from torch_max_backend.compat.autograd import (
+    OutputCode,
+    SerializableAOTDispatchCompiler,
+    aot_autograd,
+    config,
+)
+from torch_max_backend.compat.tracing import TracingContext
 from torch_max_backend.driver.calls import called
 from torch_max_backend.driver.strategies import compile_graph, start
 from torch_max_backend.driver.torch_runs import falls_back, left_to_torch
@@ -68,7 +70,7 @@ class MaxBackend:
         """
         try:
             parsed = Options.parse(mode, options)
-            saved = torch._functorch.config.bypass_autograd_cache_key
+            saved = config.bypass_autograd_cache_key
             if saved:
                 # For torch's save_compiled_function: one artifact, which the cache hands over, and
                 # what AOTAutograd made, without a function around it.
@@ -142,8 +144,6 @@ def trace(
     Raises:
         SettingError: An environment variable is set to what it cannot be.
     """
-    from torch._functorch import config
-
     # All of them now: some are read by threads, or while a model runs, where nobody sees an error.
     environment.check()
     from torch_max_backend.driver.autograd_cache import autograd_cache
@@ -215,8 +215,7 @@ class _Decompositions(dict[Any, Any]):
 
 
 def _table(tracing: ExitStack) -> dict[Any, Any]:
-    from max._mlir_context import ensure_default_mlir_context
-
+    from torch_max_backend.compat.max_graphs import ensure_default_mlir_context
     from torch_max_backend.runtime.resident import release_builder
 
     release_builder()  # loading the libraries reads far more of them than tracing and planning do

@@ -71,9 +71,12 @@ def _versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             yield Finding(package, WRONG, "not installed", "Install torch-max-backend again.")
     yield Finding("Python", OK, f"{platform.python_version()} on {platform.platform()}")
-    from torch._dynamo.backends.registry import lookup_backend
+    from torch_max_backend.compat.names import missing
 
+    for problem in missing():
+        yield Finding("versions", WRONG, problem, "Install versions that work.")
     from torch_max_backend.backend import max_backend
+    from torch_max_backend.compat.dynamo import lookup_backend
 
     if lookup_backend("max") is not max_backend:
         advice = "Another package registers it; give torch.compile backend=max_backend."
@@ -190,7 +193,7 @@ def _compiles() -> Iterator[Finding]:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     devices = ["cpu", *(f"cuda:{k}" for k in range(min(count, driver.accelerator_count())))]
     for device in devices:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         x = torch.linspace(-2, 2, 60, device=device).reshape(5, 12)
 
         def function(x: torch.Tensor) -> torch.Tensor:
@@ -214,7 +217,7 @@ def _compiles() -> Iterator[Finding]:
         state = OK if error < 1e-4 else WRONG
         found = f"compiled in {first:.1f} s, runs in {each * 1e6:.0f} us, {error:.0e} from eager"
         yield Finding(f"a model on {device}", state, found)
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def main(*, compile: bool = True) -> int:

@@ -37,7 +37,7 @@ class MaxBackendError(_WithoutDynamo):
 
 def join_dynamo() -> None:
     """Make ``MaxBackendError`` one of Dynamo's exceptions; imports Dynamo."""
-    from torch._dynamo.exc import ShortenTraceback
+    from torch_max_backend.compat.dynamo import ShortenTraceback
 
     MaxBackendError.__bases__ = (ShortenTraceback,)
 

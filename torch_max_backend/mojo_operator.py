@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.library import CustomOpDef
 
+from torch_max_backend.compat.operators import OpOverload, parse_schema
 from torch_max_backend.errors import RegistrationError
 from torch_max_backend.process.temporary_folders import folder_until_exit
 from torch_max_backend.registry.functional_counterparts import counterpart, run_by
@@ -83,7 +84,7 @@ def mojo_op(
                 return run_by(overload, _compiled(counterpart(overload)), *arguments, **keywords)
             return _compiled(overload)(*arguments, **keywords)
 
-    given = torch._C.parse_schema(schema).arguments
+    given = parse_schema(schema).arguments
     written = {a.name for a in given if a.alias_info is not None and a.alias_info.is_write}
     operator = torch.library.custom_op(name, eager, mutates_args=written, schema=f"({rest}")
     operator.register_fake(fake)
@@ -120,7 +121,7 @@ def _sources(source: str | Path, kernel: str) -> Path:
     return path
 
 
-def _check(op: torch._ops.OpOverload, parameters: Sequence[str]) -> None:
+def _check(op: OpOverload, parameters: Sequence[str]) -> None:
     kinds = {a.name: str(a.type) for a in op._schema.arguments}
     wrong = [f"{kind} {name}" for name, kind in kinds.items() if kind not in ("Tensor", *_SCALARS)]
     wrong += [str(r.type) for r in op._schema.returns if str(r.type) != "Tensor"]
@@ -136,9 +137,7 @@ def _check(op: torch._ops.OpOverload, parameters: Sequence[str]) -> None:
         )
 
 
-def _supports(
-    op: torch._ops.OpOverload, parameters: Sequence[str]
-) -> Callable[..., Refusal | None]:
+def _supports(op: OpOverload, parameters: Sequence[str]) -> Callable[..., Refusal | None]:
     def supports(**arguments: Any) -> Refusal | None:
         if any(isinstance(arguments[argument_name(n)], torch.SymInt) for n in parameters):
             return Refusal("a symbolic number for a compile-time parameter of a Mojo kernel")
@@ -149,7 +148,7 @@ def _supports(
     return _with_signature(supports, op)
 
 
-def _with_signature(function: Callable[..., Any], op: torch._ops.OpOverload) -> Any:
+def _with_signature(function: Callable[..., Any], op: OpOverload) -> Any:
     names = [argument_name(a.name) for a in op._schema.arguments]
     kind = inspect.Parameter.KEYWORD_ONLY
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -158,9 +157,7 @@ def _with_signature(function: Callable[..., Any], op: torch._ops.OpOverload) -> 
     return function
 
 
-def _lowering(
-    op: torch._ops.OpOverload, kernel: str, parameters: frozenset[str]
-) -> Callable[..., Any]:
+def _lowering(op: OpOverload, kernel: str, parameters: frozenset[str]) -> Callable[..., Any]:
     """The lowering that calls the kernel; whatever decides what it builds is in its closure, and so
     in the cache key."""
     schema = tuple((a.name, str(a.type)) for a in op._schema.arguments)
@@ -199,7 +196,7 @@ def _scalar(value: Any, kind: str) -> Any:
 
 
 @cache
-def _compiled(op: torch._ops.OpOverload) -> Callable[..., Any]:
+def _compiled(op: OpOverload) -> Callable[..., Any]:
     from torch_max_backend.backend import max_backend
 
     def call(*arguments: Any, **keywords: Any) -> Any:

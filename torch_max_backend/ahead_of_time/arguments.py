@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torch_max_backend.ahead_of_time.manifest import Input, Manifest
+from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.errors import InputError
 from torch_max_backend.graph.expressions import evaluator
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torch_max_backend.ahead_of_time import trees
 from torch_max_backend.ahead_of_time.arguments import Arguments
@@ -26,6 +25,7 @@ from torch_max_backend.ahead_of_time.manifest import (
 from torch_max_backend.ahead_of_time.weights import header_digest, opened
 from torch_max_backend.cache.compatibility import cache_key, misfits
 from torch_max_backend.cache.store import Entry
+from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.driver.loading import load_graph
 from torch_max_backend.errors import CompilationError, InputError, PackageError
 

@@ -12,10 +12,11 @@ import torch
 from torch.export import ExportedProgram, default_decompositions
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Graph, GraphModule, Node
-from torch.utils import _pytree as pytree
-from torch.utils._sympy.numbers import int_oo
 
 from torch_max_backend.ahead_of_time.manifest import Input, Result, Symbol
+from torch_max_backend.compat.operators import DispatchKey, has_kernel
+from torch_max_backend.compat.symbols import int_oo
+from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.errors import PackageError, UnsupportedError
 from torch_max_backend.graph.shapes import Symbols, SymScalar, expression
 
@@ -142,11 +143,11 @@ def _table() -> dict[Any, Callable[..., Any]]:
     from torch_max_backend.graph.decompositions.table import decomposition_table
     from torch_max_backend.graph.dispatch_override import kernels
 
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    composite = DispatchKey.CompositeImplicitAutograd
     found = {
         op: decompose
         for op, decompose in default_decompositions().items()
-        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), composite)
+        if has_kernel(op, composite)
     }
     return {**found, **decomposition_table(), **kernels()}
 

@@ -6,8 +6,7 @@ import json
 import sys
 from typing import Any
 
-from torch.utils import _pytree as pytree
-
+from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.errors import PackageError
 
 # What contexts name, and torch would import to read them.

@@ -121,7 +121,7 @@ def warm_script(script: str, arguments: Sequence[str] = ()) -> tuple[Warmed, Any
 
 def _is_compiled(function: Callable[..., Any]) -> bool:
     if isinstance(function, torch.nn.Module):
-        from torch._dynamo import OptimizedModule
+        from torch_max_backend.compat.dynamo import OptimizedModule
 
         return isinstance(function, OptimizedModule) or function._compiled_call_impl is not None
     return hasattr(function, "_torchdynamo_orig_callable")

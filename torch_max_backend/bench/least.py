@@ -43,12 +43,15 @@ def chain(length: int) -> Callable[[Tensor], Tensor]:
 
 def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
     """Each function applied to its arguments, compiled together; those refused are left out."""
-    from torch._dispatch.python import enable_python_dispatcher
-    from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
     from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.utils._pytree import tree_leaves
 
     import torch_max_backend.ops  # noqa: F401
+    from torch_max_backend.compat.tracing import (
+        FunctionalTensorMode,
+        dispatch_functionalize,
+        enable_python_dispatcher,
+        pytree,
+    )
     from torch_max_backend.driver.passes import prepare
     from torch_max_backend.engines.max.executable import Executable
     from torch_max_backend.engines.max.loading import load_models
@@ -62,7 +65,7 @@ def compiled(functions: dict[str, Case]) -> dict[str, Callable[[], Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             leaves = dispatch_functionalize(
-                lambda *a, f=function: tree_leaves(f(*a)), FunctionalTensorMode()
+                lambda *a, f=function: pytree.tree_leaves(f(*a)), FunctionalTensorMode()
             )
             with enable_python_dispatcher(), whole():
                 module = make_fx(leaves, table, tracing_mode="fake")(*arguments)

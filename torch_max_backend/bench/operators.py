@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
+
+from torch_max_backend.compat.control_flow import scan, while_loop
 
 Case = tuple[Callable[..., Any], Sequence[Tensor]]
 
@@ -231,7 +231,7 @@ def differentiated(function: Callable[..., Any], arguments: Sequence[Tensor]) ->
 def measured(framework: str, case: Case, seconds: float) -> dict[str, Any]:
     """The times of one operator."""
     function, arguments = case
-    torch._dynamo.reset()
+    torch.compiler.reset()
     if framework != "eager":
         from torch_max_backend import max_backend
 

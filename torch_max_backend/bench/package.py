@@ -93,7 +93,7 @@ def _export(framework: str, model: torch.nn.Module, inputs: dict[str, Any], fold
         from torch_max_backend import export
 
         return export(model, (), inputs, path=folder / "max")
-    from torch._inductor import aoti_compile_and_package
+    from torch_max_backend.compat.inductor import aoti_compile_and_package
 
     with torch.no_grad():
         exported = torch.export.export(model, (), inputs)

@@ -69,7 +69,7 @@ def _row(
     names: list[str],
     seconds: float,
 ) -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     with torch.no_grad():
         calls = {"eager": function} | {n: compiled(function, n) for n in names}
         for call in calls.values():

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from torch_max_backend.bench.first_call import compiled
 from torch_max_backend.bench.trainable import CASES, TrainingCase
+from torch_max_backend.compat import dynamo
 
 _TURN, _UNTIMED = 10, 3
 
@@ -82,10 +83,10 @@ def trained(
     case: TrainingCase, frameworks: list[str], steps: int, eager_optimizer: bool = False
 ) -> dict[str, Run]:
     """Runs of so many steps, in turns."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     runs = {name: started(case, name, eager_optimizer) for name in frameworks}
     # Otherwise Dynamo leaves LSTMs to eager.
-    with torch._dynamo.config.patch(allow_rnn=True):
+    with dynamo.config.patch(allow_rnn=True):
         for _ in range(0, steps, _TURN):
             for run in runs.values():
                 run.take(_TURN)

@@ -15,12 +15,11 @@ import sys
 import threading
 import time
 
-import torch
-
 from torch_max_backend.bench.first_call import cpu_seconds, peak_bytes
 from torch_max_backend.bench.trainable import CASES
 from torch_max_backend.bench.trainable_large import AUTOCAST_CASES, LARGE_CASES
 from torch_max_backend.bench.training import started
+from torch_max_backend.compat import dynamo
 
 TRAINING_CASES = {**CASES, **LARGE_CASES, **AUTOCAST_CASES}
 # Steps before the timed ones, after the tenth of which programs are compiled in the background; and
@@ -31,7 +30,7 @@ _UNTIMED, _PATIENCE = 15, 120
 def main(name: str, framework: str, seconds: str = "3") -> None:
     """The command line; see the top of this file."""
     # Otherwise Dynamo leaves LSTMs to eager.
-    with torch._dynamo.config.patch(allow_rnn=True):
+    with dynamo.config.patch(allow_rnn=True):
         run = started(TRAINING_CASES[name], framework)
         wall, cpu = time.perf_counter(), cpu_seconds()
         loss = run.step().item()

@@ -9,11 +9,11 @@ import dataclasses
 import json
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 
 from torch_max_backend.cache.compatibility import cache_key as cache_key
 from torch_max_backend.cache.compatibility import digest, environment_components
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.graph.capability import fake_arguments
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.serialize import text_of

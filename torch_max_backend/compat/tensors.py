@@ -5,20 +5,33 @@ from __future__ import annotations
 
 import torch
 
-# A new CPU tensor: sizes, strides, dtype. Never one that is for inference only.
-empty_strided = torch._C._dynamo.guards._empty_strided_cpu
+from torch_max_backend.compat.names import names_of
 
-# A tensor in the memory of another, with its dtype: the tensor, sizes, strides, and how many
-# elements after its start. Not a view to autograd, and with a version counter of its own.
-tensor_in = torch._C._dynamo.guards._reinterpret_tensor
+with names_of("torch"):
+    # A new CPU tensor: sizes, strides, dtype. Never one that is for inference only.
+    empty_strided = torch._C._dynamo.guards._empty_strided_cpu
 
-# How many in C++ hold a storage, which is told by its `_cdata`.
-storage_uses = torch._C._storage_Use_Count
+    # A tensor in the memory of another, with its dtype: the tensor, sizes, strides, and how many
+    # elements after its start. Not a view to autograd, and with a version counter of its own.
+    tensor_in = torch._C._dynamo.guards._reinterpret_tensor
 
-# Whether a profiler of torch is on.
-profiling = torch._C._autograd._profiler_enabled
+    # How many in C++ hold a storage, which is told by its `_cdata`.
+    storage_uses = torch._C._storage_Use_Count
 
-# Whether operators record what gradients need.
-set_grad_enabled = torch._C._set_grad_enabled
+    # Whether a profiler of torch is on.
+    profiling = torch._C._autograd._profiler_enabled
 
-__all__ = ["empty_strided", "profiling", "set_grad_enabled", "storage_uses", "tensor_in"]
+    # Whether operators record what gradients need.
+    set_grad_enabled = torch._C._set_grad_enabled
+
+    # A tensor as a capsule of DLPack.
+    to_dlpack = torch._C._to_dlpack
+
+__all__ = [
+    "empty_strided",
+    "profiling",
+    "set_grad_enabled",
+    "storage_uses",
+    "tensor_in",
+    "to_dlpack",
+]

@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from max._core import Operation
-from max._core.dialects import builtin, kgen, rmo
 from max.graph import (
     AlgebraicDim,
     Dim,
@@ -35,10 +33,11 @@ from max.graph import (
     Value,
     ops,
 )
-from max.graph.type import _ChainType
 from max.mlir.dialects import mo as mo_functions
 from max.mlir.dialects import rmo as rmo_functions
-from torch.utils._pytree import tree_leaves, tree_map
+
+from torch_max_backend.compat.max_graphs import ChainType, Operation, builtin, kgen, rmo
+from torch_max_backend.compat.tracing import pytree
 
 # No kernel's vector is wider: AVX-512's registers; a GPU's loads are of 16 bytes.
 _VECTOR_BYTES = 64
@@ -110,12 +109,12 @@ class GuardedGraph(Graph):
 
     def _unfolded(self, args: Any, kwargs: Any) -> Any:
         """The operands of an operation, not all of them constants."""
-        values = [v for v in tree_leaves((args, kwargs)) if isinstance(v, Value)]
+        values = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Value)]
         if not values or not all(self._is_constant(v) for v in values):
             return args, kwargs
         first = next((v for v in values if v.rank), values[0])
         apart = self._kept_apart(first, Shape(first.shape))
-        return tree_map(lambda v: apart if v is first else v, (args, kwargs))
+        return pytree.tree_map(lambda v: apart if v is first else v, (args, kwargs))
 
     def _divisor(self, value: Value) -> Value:
         """A divisor that MAX does not see to be constant: it would multiply by the reciprocal,
@@ -171,7 +170,7 @@ class GuardedGraph(Graph):
         """
         inner = GuardedGraph(
             name,
-            input_types=[*input_types, _ChainType()],
+            input_types=[*input_types, ChainType()],
             module=self.module,
             kernel_library=self._kernel_library,
         )

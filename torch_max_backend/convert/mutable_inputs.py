@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from max._core.dialects import mo
 from max.graph import BufferValue, Graph, TensorValue, ops
 from torch.fx import Node
+
+from torch_max_backend.compat.max_graphs import mo
 
 
 class WrittenArguments:

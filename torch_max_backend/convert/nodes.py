@@ -14,9 +14,9 @@ from max.graph import (
     ops,
 )
 from torch import SymFloat, SymInt
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from torch_max_backend.compat.operators import TENSOR, OpOverload
 from torch_max_backend.convert.context import (
     NodeContext,
     RandomStream,
@@ -36,9 +36,6 @@ from torch_max_backend.max_devices import device_ref
 from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS, max_dtype
 from torch_max_backend.registry.lowerings import Lowering, argument_name, bind, registry
 from torch_max_backend.registry.type_checks import VIOLATIONS
-
-# The schema type of what is data.
-_DATA = torch.ops.aten.neg.default._schema.arguments[0].real_type
 
 
 class NodeConverter:
@@ -115,7 +112,7 @@ class NodeConverter:
             if inner is not None:
                 return inner
             # A number is no argument of a schema that would say what it is for: its users do.
-            return argument if _is_number(argument) else self._argument(_DATA, argument)
+            return argument if _is_number(argument) else self._argument(TENSOR, argument)
 
         specs = [self.spec(v) for v in node.meta["val"]]
         return converted(node, value_of, specs, self._body)

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter, Node
-from torch.utils import _pytree as pytree
 
 from torch_max_backend import backend
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.explanation import original
 from torch_max_backend.options import Options
 
@@ -127,14 +127,14 @@ def compare(
             module, example_inputs, parsed, _Comparing(found, parsed, slack), False
         )
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     try:
         result = torch.compile(plain, backend=compile, dynamic=dynamic)(*args, **kwargs)
         if backward:
             tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
             sum(t.sum() for t in tensors if t.requires_grad).backward()  # type: ignore[union-attr]
     finally:
-        torch._dynamo.reset()
+        torch.compiler.reset()
     return found
 
 

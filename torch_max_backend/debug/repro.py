@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from torch_max_backend.compat.tracing import FakeTensor
+
 # Constants with more elements are random numbers in the script.
 _MOST = 64
 
@@ -142,7 +144,7 @@ def _made(value: Any) -> str:
     shape = [int(hint(s)) for s in value.shape]
     stride = [int(hint(s)) for s in value.stride()]
     where = f"dtype={value.dtype}, device={str(value.device)!r}"
-    known = not isinstance(value, torch._subclasses.FakeTensor)
+    known = not isinstance(value, FakeTensor)
     if known and value.numel() <= _MOST and not value.is_complex():
         return f"torch.tensor({value.tolist()}, {where}).reshape({shape})"
     empty = f"torch.empty_strided({shape}, {stride}, {where})"

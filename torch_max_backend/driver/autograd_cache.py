@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch._functorch._aot_autograd.autograd_cache import FXGraphCacheMiss
-from torch._inductor.output_code import OutputCode
 
 from torch_max_backend.cache import store
 from torch_max_backend.cache.compatibility import environment_components, misfits, runtime_digest
 from torch_max_backend.compat import autograd_key
+from torch_max_backend.compat.autograd import FXGraphCacheMiss, OutputCode, config
 from torch_max_backend.driver.loading import load_graph
 from torch_max_backend.driver.unit import CompiledGraph, Function
 from torch_max_backend.engines.steps.instructions import product_precision
@@ -140,7 +139,6 @@ class Carried:
 
 def ahead_of_time() -> bool:
     """Whether torch compiles for ``save_compiled_function`` now."""
-    config = torch._functorch.config
     return bool(config.bypass_autograd_cache_key and config.bundled_autograd_cache)
 
 
@@ -187,7 +185,6 @@ def autograd_cache(
         yield
         return
     autograd_key.install()
-    config = torch._functorch.config
     wanted = enabled and config.enable_autograd_cache
     tagged = torch.compiler.config.cache_key_tag + tag(options, example_inputs) if wanted else ""
     with ExitStack() as stack:
@@ -202,4 +199,4 @@ def leave_out() -> None:
     """Called in the body of ``autograd_cache`` for a graph whose key does not contain all that
     decides what it is, or with a backward that is compiled only when it is first needed: the entry
     would have to hold it."""
-    torch._functorch.config.bundled_autograd_cache = False
+    config.bundled_autograd_cache = False

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._dynamo.exc import TorchDynamoException
 from torch.fx import GraphModule, Node
 from torch.fx.passes.split_module import split_module
 
+from torch_max_backend.compat.dynamo import TorchDynamoException
 from torch_max_backend.log import get_logger
 
 log = get_logger("fallback")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile
 from torch_max_backend.cache import key, loaded_models
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.driver.background import Background
 from torch_max_backend.driver.compiling import compile_together, make_plans, show_module
 from torch_max_backend.driver.loading import executable, model_place, stored_models

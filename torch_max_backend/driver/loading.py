@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_max_backend import environment, profile
 from torch_max_backend.cache import loaded_models, store
+from torch_max_backend.compat.tracing import disable_current_modes
 from torch_max_backend.driver.unit import Function
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger
@@ -40,7 +40,7 @@ def load_graph(
         CompilationError: MAX cannot read the artifact that is ``given``.
     """
     clock, place = profile.Clock(), model_place(entry, given is None)
-    with _disable_current_modes(), loaded_models.alone(place):
+    with disable_current_modes(), loaded_models.alone(place):
         clock.restart()
         shared = loaded_models.get(place)
         models = stored_models(entry, given)

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from torch._dynamo.utils import counters
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from torch_max_backend.compat.dynamo import counters
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.driver.autotuned import Tuned, job_or_candidates
 from torch_max_backend.driver.background import Background
 from torch_max_backend.driver.job import Job

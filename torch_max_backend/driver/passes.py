@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule
-from torch.utils._python_dispatch import _disable_current_modes
 
+from torch_max_backend.compat.tracing import disable_current_modes
 from torch_max_backend.engines.steps.instructions import product_precision
 from torch_max_backend.errors import OptionError
 from torch_max_backend.gemm_providers.choice import provider
@@ -87,10 +87,10 @@ def own_modes() -> Iterator[None]:
     """AOTAutograd compiles under its fake tensor mode; the graph's constants are real, and on CPU
     whatever the default device is. MLIR's context belongs to a thread, and torch.compile runs in
     any."""
-    from max._mlir_context import ensure_default_mlir_context
+    from torch_max_backend.compat.max_graphs import ensure_default_mlir_context
 
     with ExitStack() as stack:
-        stack.enter_context(_disable_current_modes())
+        stack.enter_context(disable_current_modes())
         if torch.get_default_device().type != "cpu":  # a mode that each call of torch goes through
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(ensure_default_mlir_context())

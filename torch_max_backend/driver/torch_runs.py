@@ -8,11 +8,11 @@ from typing import Any
 
 from functorch.compile import make_boxed_func
 from torch import nn
-from torch._dynamo.utils import counters
 from torch.fx import GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from torch_max_backend import environment
+from torch_max_backend.compat.dynamo import counters
+from torch_max_backend.compat.tracing import LazyGraphModule
 from torch_max_backend.driver.unit import Function
 from torch_max_backend.errors import (
     ExecutionError,
@@ -52,7 +52,7 @@ def left_to_torch(
     tell_failed(error, options)
     if fallback(options) != "inductor":
         return module
-    from torch._inductor.compile_fx import compile_fx
+    from torch_max_backend.compat.inductor import compile_fx
 
     return compile_fx(module, list(example_inputs))
 
@@ -157,6 +157,6 @@ def eager(module: nn.Module) -> Function:
 def copied(module: GraphModule) -> GraphModule:
     """The graph once more, with nodes of the same names; the tensors are the same."""
     # Its code is written once somebody runs it, which is where torch takes over.
-    made = _LazyGraphModule(module, copy.deepcopy(module.graph))
+    made = LazyGraphModule(module, copy.deepcopy(module.graph))
     made.meta = dict(module.meta)
     return made

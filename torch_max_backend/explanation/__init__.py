@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from functorch.compile import make_boxed_func
-from torch._dynamo import output_graph
 from torch.fx import GraphModule
 
 from torch_max_backend import backend
+from torch_max_backend.compat.dynamo import output_graph
 from torch_max_backend.explanation.report import Break, Explanation, GraphReport, graph_report
 from torch_max_backend.options import Options
 
@@ -48,7 +48,7 @@ def explain(
     """
     Options.parse(None, options)
     plain = original(function)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     try:
         with explained(plans) as found:
             compiled = torch.compile(
@@ -56,7 +56,7 @@ def explain(
             )
             compiled(*args, **kwargs)
     finally:
-        torch._dynamo.reset()
+        torch.compiler.reset()
     if isinstance(plain, torch.nn.Module):
         found.parameters = sum(p.numel() for p in plain.parameters())
         tensors = {t.data_ptr(): t for t in (*plain.parameters(), *plain.buffers())}

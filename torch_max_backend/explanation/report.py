@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
+
+from torch_max_backend.compat.operators import OpOverload
 
 if TYPE_CHECKING:
     from torch_max_backend.driver.job import Job

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
+from torch_max_backend.compat.tracing import disable_current_modes
 from torch_max_backend.errors import ExecutionError
 from torch_max_backend.gemm_providers.provider import Provider
 from torch_max_backend.gemm_providers.torch_blas import torch_mkl
@@ -64,7 +64,7 @@ def multiplies(found: Provider, dtype: str) -> bool:
     if dtype not in found.routines:
         return True  # ours, which the tests check
     # AOTAutograd, which may be what asks first, makes fake tensors.
-    with _disable_current_modes(), torch.device("cpu"):
+    with disable_current_modes(), torch.device("cpu"):
         return _multiplies(found, dtype)
 
 

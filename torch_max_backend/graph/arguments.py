@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.graph.shapes import Symbols, SymScalar
 
 

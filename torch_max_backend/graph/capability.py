@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils._sympy.functions import ToFloat
 
+from torch_max_backend.compat.operators import HigherOrderOperator, OpOverload
+from torch_max_backend.compat.symbols import ToFloat
 from torch_max_backend.errors import (
     MaxBackendError,
     UnsupportedDeviceError,

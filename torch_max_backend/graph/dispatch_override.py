@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
-from torch._decomp.decompositions import upsample_compute_output_size
-from torch._ops import OpOverload
-from torch._prims_common import suggest_memory_format
 
+from torch_max_backend.compat.decompositions import (
+    suggest_memory_format,
+    upsample_compute_output_size,
+)
+from torch_max_backend.compat.operators import DispatchKey, OpOverload
 from torch_max_backend.compat.torch_versions import LANCZOS
 from torch_max_backend.graph.decompositions import recurrent
 from torch_max_backend.process import fork_safety

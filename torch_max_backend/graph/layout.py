@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.utils._sympy.functions import Max
 
+from torch_max_backend.compat.symbols import Max
 from torch_max_backend.graph.shapes import Symbols, hint, is_empty
 from torch_max_backend.graph.signature_schema import Layout
 

@@ -6,12 +6,12 @@ import operator
 from typing import Any
 
 import torch
-from torch._functorch import config
-from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
+from torch_max_backend.compat.autograd import config
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.partitioning import min_cut_rematerialization_partition
 from torch_max_backend.errors import UnsupportedError
 from torch_max_backend.graph.arguments import schema_arguments
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 from torch.fx import Node
-from torch.utils._sympy.functions import FloorDiv
-from torch.utils._sympy.printers import PythonPrinter
-from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from torch_max_backend.compat.symbols import FloorDiv, PythonPrinter, SymT, symbol_is_type
 from torch_max_backend.compat.torch_versions import optimization_hint
 from torch_max_backend.errors import UnsupportedOperatorError
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch._ops import OpOverload
 
+from torch_max_backend.compat.operators import OpOverload, has_kernel, operator_names
 from torch_max_backend.graph.capability import missing
 from torch_max_backend.graph.decompositions.table import decomposition_table
 from torch_max_backend.graph.passes.complex_rules import rules
@@ -57,7 +57,7 @@ def fates(overloads: Iterable[OpOverload]) -> list[Fate]:
 
 
 def _overloads() -> Iterator[OpOverload]:
-    for name in sorted(torch._C._dispatch_get_all_op_names()):
+    for name in sorted(operator_names()):
         if name.startswith("aten::"):
             base, _, overload = name.removeprefix("aten::").partition(".")
             packet = getattr(torch.ops.aten, base, None)
@@ -71,7 +71,7 @@ def _fate(op: OpOverload, decomposed: Collection[object]) -> Fate:
         return Fate(op, "lowered", function.__module__.removeprefix("torch_max_backend."))
     if op in decomposed:
         return Fate(op, "decomposed", "by torch's table")
-    if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _DECOMPOSES):
+    if has_kernel(op, _DECOMPOSES):
         return Fate(op, "decomposed", "by its definition")
     if op in rules and not op._schema.is_mutable:
         return Fate(op, "decomposed", "into real numbers, by graph.complex_rules")

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
+
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.tracing import FakeTensorMode, dispatch_functionalize, pytree
 
 # Made-up arguments are tried in this order; few operators take none of them.
 _SHAPES = ((2, 3, 4), (3, 3), (1, 3, 8, 8), (6,), (1, 3, 8, 8, 8), ())

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from torch_max_backend.compat.operators import OpOverload, has_kernel, operator_names
 from torch_max_backend.graph.capability import missing
 from torch_max_backend.graph.decompositions.table import decomposition_table
 from torch_max_backend.graph.passes.complex_rules import rules
@@ -44,7 +44,7 @@ class Found:
 def find(name: str) -> Found:
     """The overloads of a name: ``aten.gelu.default``, ``aten.gelu``, ``gelu``, ``*gelu*``."""
     wanted = name.removeprefix("torch.ops.").replace("::", ".")
-    listed = [_full(n) for n in sorted(torch._C._dispatch_get_all_op_names())]
+    listed = [_full(n) for n in sorted(operator_names())]
     chosen = [n for n in listed if any(fnmatchcase(w, wanted) for w in _ways(n))]
     if not chosen:
         known = sorted({w for n in listed for w in _ways(n)})
@@ -126,7 +126,7 @@ def _decomposed(op: OpOverload) -> Iterator[str]:
     function = decomposition_table().get(op)
     if function is not None:
         yield f"by {place(function)}"
-    elif torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
+    elif has_kernel(op, "CompositeImplicitAutograd"):
         yield "by torch's definition, before a graph reaches the backend"
     if op in rules:
         yield "complex numbers: by torch_max_backend.graph.passes.complex_rules"

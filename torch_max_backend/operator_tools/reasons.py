@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch._ops import OpOverload
+from torch_max_backend.compat.operators import OpOverload, has_kernel
 
 if TYPE_CHECKING:
     from torch_max_backend.operator_tools.coverage import Fate
@@ -125,7 +124,7 @@ def reason(op: OpOverload) -> Reason:
     if not any("Tensor" in str(a.type) for a in op._schema.arguments):
         return _FACTORY
     keys = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-    on_cpu = any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), k) for k in keys)
+    on_cpu = any(has_kernel(op, k) for k in keys)
     return MISSING if on_cpu else _DEVICE
 
 

@@ -10,8 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch._ops import OpOverload
-
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.convert.context import expected
 from torch_max_backend.operator_tools import templates
 from torch_max_backend.operator_tools.coverage import Fate
@@ -205,7 +204,7 @@ def _samples(op: OpOverload) -> list[str]:
     if op.namespace != "aten":
         return []
     try:
-        from torch.testing._internal.common_methods_invocations import op_db
+        from torch_max_backend.compat.samples import op_db
     except ImportError as e:
         raise ScaffoldError(f"The development environment is needed (`uv sync`): {e}") from e
     base = op._schema.name.partition("::")[2]

@@ -6,9 +6,8 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-import torch
-from torch._ops import OpOverload
-
+from torch_max_backend.compat.operators import Argument as SchemaArgument
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.registry.lowerings import IGNORED_ARGUMENTS, argument_name
 
 # What an argument of the schema arrives as, and where that name is imported from.
@@ -61,7 +60,7 @@ def arguments(op: OpOverload) -> list[Argument]:
     ]
 
 
-def _kind(op: OpOverload, argument: torch._C.Argument) -> str:
+def _kind(op: OpOverload, argument: SchemaArgument) -> str:
     # `real_type` tells dtypes and devices from numbers, but not symbolic sizes: only the text does.
     kind = str(argument.real_type)
     symbolic = re.search(rf"\bSymInt\S* {argument.name}\b", str(op._schema))

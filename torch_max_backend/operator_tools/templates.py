@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch._ops import OpOverload
-
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.operator_tools.decomposition import example
 from torch_max_backend.operator_tools.signature import (
     PARAMETERS,

@@ -8,9 +8,9 @@ from functools import cache
 import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
 
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.tracing import disable_current_modes
 from torch_max_backend.convert.context import current_node, expected, is_used
 from torch_max_backend.ops.common.matrices import (
     kernel,
@@ -267,7 +267,7 @@ def _takes_transposed() -> bool:
 @cache
 def _turns(op: OpOverload) -> bool:
     """Whether torch's operator factors the transposed of a contiguous matrix."""
-    with _disable_current_modes():
+    with disable_current_modes():
         matrix = torch.tensor([[2.0, 1.0], [0.0, 1.0]])
         given = (matrix, torch.ones(2)) if op is aten._linalg_solve_ex.default else (matrix,)
         factors = dict(zip((r.name for r in op._schema.returns), op(*given), strict=True))["LU"]

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorValue, ops
-from torch._ops import OpOverload
 
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.convert.context import expected
 from torch_max_backend.ops.common.positions import (
     Size,

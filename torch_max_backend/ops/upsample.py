@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
-from torch._ops import OpOverload
 
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.compat.torch_versions import LANCZOS, LANCZOS_BACKWARD
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.ops.common.bank import number

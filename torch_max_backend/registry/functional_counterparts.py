@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.auto_functionalize import (
+from torch.fx import Node
+
+from torch_max_backend.compat.operators import (
+    OpOverload,
     get_mutable_args,
     read_view_information_from_args,
 )
-from torch._ops import OpOverload
-from torch.fx import Node
 
 higher = torch.ops.higher_order
 

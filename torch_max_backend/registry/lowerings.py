@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-from torch._ops import OpOverload, OpOverloadPacket
-
 from torch_max_backend import environment
+from torch_max_backend.compat.operators import OpOverload, OpOverloadPacket
 from torch_max_backend.errors import RegistrationError
 from torch_max_backend.registry.functional_counterparts import counterpart, misfit
 from torch_max_backend.registry.type_checks import checked
@@ -260,4 +258,4 @@ def bind(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> di
 
 def is_registered(op: object) -> bool:
     """Whether an FX target has a lowering."""
-    return isinstance(op, torch._ops.OpOverload) and op in registry
+    return isinstance(op, OpOverload) and op in registry

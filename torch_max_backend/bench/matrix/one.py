@@ -23,6 +23,7 @@ from torch_max_backend.bench.matrix import CASES
 from torch_max_backend.bench.matrix.outputs import errors, in_float64, stirred, tensors
 from torch_max_backend.bench.models import ModelCase
 from torch_max_backend.bench.steady import FRAMEWORKS, alternate
+from torch_max_backend.compat import dynamo
 
 # Large enough that no size is 1, which Dynamo treats in a way of its own.
 BATCH, LENGTH = 2, 16
@@ -37,7 +38,7 @@ def made(case: ModelCase) -> tuple[nn.Module, Mapping[str, Any]]:
 
 def settings() -> Any:
     """Dynamo's, for these models: it leaves LSTMs to eager unless it is asked."""
-    return torch._dynamo.config.patch(allow_rnn=True)
+    return dynamo.config.patch(allow_rnn=True)
 
 
 def structure(case: ModelCase) -> dict[str, Any]:
@@ -81,8 +82,7 @@ def _short(where: str) -> str:
 
 def first(case: ModelCase) -> dict[str, Any]:
     """The first call: seconds of wall and CPU, children included, and how right it is."""
-    from torch._dynamo.utils import counters
-
+    from torch_max_backend.compat.dynamo import counters
     from torch_max_backend.driver.torch_runs import COUNTERS
 
     model, inputs = made(case)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torch_max_backend.compat.tracing import pytree
+
 # Largest difference from eager float32 beside eager's largest value, where float64 says nothing.
 TOLERANCE = 2e-4
 # How many times eager's distance from float64 ours may be, give or take what a float32 can tell.
@@ -52,7 +54,7 @@ def stirred(model: nn.Module, scale: float = 0.1) -> nn.Module:
 
 def in_float64(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor] | None:
     """What the model returns in float64, or ``None`` if it does not run so."""
-    doubles = torch.utils._pytree.tree_map_only(Tensor, _double, dict(inputs))
+    doubles = pytree.tree_map_only(Tensor, _double, dict(inputs))
     try:
         return tensors(copy.deepcopy(model).double()(**doubles))
     except (RuntimeError, TypeError, ValueError):

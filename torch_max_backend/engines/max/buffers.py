@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from max.driver import Buffer
 
+from torch_max_backend.compat.tensors import to_dlpack
 from torch_max_backend.runtime.tensors import plain as plain
 
-_to_capsule = torch._C._to_dlpack
 _from_protocol = Buffer._from_dlpack
 
 
@@ -24,7 +24,7 @@ class _Exported:
         self.device = device
 
     def __dlpack__(self, **_: Any) -> Any:
-        return _to_capsule(self.tensor)
+        return to_dlpack(self.tensor)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device

@@ -11,6 +11,7 @@ from weakref import WeakSet
 import torch
 from torch.profiler import record_function
 
+from torch_max_backend.compat.tensors import profiling
 from torch_max_backend.engines.max.buffers import to_tensor
 from torch_max_backend.engines.max.device_graphs import DeviceGraphs, replayable
 from torch_max_backend.engines.max.timers import quiet
@@ -35,7 +36,6 @@ from torch_max_backend.engines.max.slots import slots_of
 _Bound = tuple[list[Any], Sequence[Any], list[tuple[torch.Tensor, torch.Tensor]], list[Any]]
 # Ranges of torch's profiler.
 _RANGE = "torch_max_backend"
-_profiling = torch._C._autograd._profiler_enabled
 _numbers = itertools.count(1)
 
 
@@ -121,7 +121,7 @@ class Executable:
         self._bind = _not_in_child  # type: ignore[method-assign]
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
-        if _profiling():
+        if profiling():
             return self._recorded(arguments)
         bound = self._bind(arguments)
         return self._rebuild(arguments, bound, self._run(arguments, bound))

@@ -144,10 +144,9 @@ def main(parent: str, yields: str, source: str, target: str, *libraries: str) ->
     _end_with(int(parent))
     if yields == "1":
         os.nice(_NICENESS)
-    from max._core import Operation
-    from max._mlir_context import default_mlir_context
     from max.graph import KernelLibrary, Module
 
+    from torch_max_backend.compat.max_graphs import Operation, default_mlir_context
     from torch_max_backend.engines.max.session import session
 
     KernelLibrary()  # registers MAX's dialects

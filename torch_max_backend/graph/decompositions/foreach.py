@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
+
+from torch_max_backend.compat.operators import OpOverload, operator_names
 
 _PREFIX = "aten::_foreach_"
 
@@ -19,7 +20,7 @@ _PREFIX = "aten::_foreach_"
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """Of every operator whose name says what is done to each tensor."""
     found: dict[OpOverload, Callable[..., Any]] = {}
-    for name in torch._C._dispatch_get_all_op_names():
+    for name in operator_names():
         packet, _, overload = name.partition(".")
         each = packet.removeprefix(_PREFIX)
         if each == packet or each.endswith("_") or overload.endswith("out"):

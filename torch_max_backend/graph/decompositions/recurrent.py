@@ -9,16 +9,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._decomp.decompositions import (
+
+import torch_max_backend.graph.decompositions.recurrent_steps  # noqa: F401  defines the operators
+from torch_max_backend.compat.decompositions import (
     gather_params,
     gru_cell,
     one_layer_lstm,
     one_layer_rnn,
     rnn_cell,
 )
-from torch._ops import OpOverload
-
-import torch_max_backend.graph.decompositions.recurrent_steps  # noqa: F401  defines the operators
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.tracing import in_functorch
 
 aten = torch.ops.aten
 own = torch.ops.torch_max_backend
@@ -61,7 +62,7 @@ def _gru_layer(
 def _fits(tensors: Sequence[Tensor]) -> bool:
     """Whether the operators compute this. The transformations of ``torch.func`` know no rules
     for them, and autocast none of their dtypes."""
-    if torch.is_autocast_enabled("cpu") or torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch.is_autocast_enabled("cpu") or in_functorch():
         return False
     dtypes = {t.dtype for t in tensors}
     on_cpu = all(t.device.type == "cpu" for t in tensors)

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torch_max_backend.compat.tracing import check
+
 aten = torch.ops.aten
 own = torch.ops.torch_max_backend
 _library = torch.library.Library("torch_max_backend", "FRAGMENT")
@@ -176,7 +178,7 @@ def _check(inner: Tensor, weight: Tensor, parts: int, *states: Tensor) -> None:
     size = weight.shape[1]
     fitting = lines == parts * size and weight.shape[0] == lines
     fitting = fitting and all(s.shape[0] == batch and s.shape[1] == size for s in states)
-    torch._check(
+    check(
         fitting,
         lambda: (
             f"a recurrent layer's input {tuple(inner.shape)}, weight {tuple(weight.shape)} and "

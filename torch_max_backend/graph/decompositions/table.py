@@ -12,12 +12,15 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
-from torch._decomp.decompositions import index_add
-from torch._inductor.inductor_prims import fma
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_map
 
+from torch_max_backend.compat.decompositions import (
+    core_aten_decompositions,
+    get_decompositions,
+    index_add,
+)
+from torch_max_backend.compat.inductor import fma
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.graph.decompositions import (
     foreach,
     gradients,
@@ -135,7 +138,7 @@ def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
 @cache
 def _all_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     # What torch's public table has more, autograd has taken apart; to find it takes torch 80 ms.
-    table = dict(_core_aten_decompositions_post_autograd())
+    table = dict(core_aten_decompositions())
     table.update(get_decompositions(_MORE))
     table.update(_OWN)
     table.update(_copies())
@@ -158,6 +161,6 @@ def _copies() -> dict[OpOverload, Callable[..., Any]]:
 
 def _copy_of(view: OpOverload) -> Callable[..., Any]:
     def copied(*args: Any, **kwargs: Any) -> Any:
-        return tree_map(torch.clone, view(*args, **kwargs))
+        return pytree.tree_map(torch.clone, view(*args, **kwargs))
 
     return copied

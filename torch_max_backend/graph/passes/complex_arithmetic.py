@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.graph.passes.complex_registry import (
     Parts,
     cast,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.graph.passes.complex_arithmetic import logical_or, nonzero
 from torch_max_backend.graph.passes.complex_registry import parts, rule, rules
 from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer

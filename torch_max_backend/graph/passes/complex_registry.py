@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 from torch_max_backend.registry.lowerings import bind
 

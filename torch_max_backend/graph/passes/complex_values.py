@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._guards import detect_fake_mode
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.tracing import detect_fake_mode, enable_python_dispatcher
 
 aten = torch.ops.aten
 

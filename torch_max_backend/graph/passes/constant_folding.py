@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
+from torch_max_backend.compat.operators import OpOverload
+from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.graph.trace import attribute
 
 aten = torch.ops.aten

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from torch_max_backend.compat.operators import OpOverload
+
 aten = torch.ops.aten
 
 _library = torch.library.Library("torch_max_backend", "FRAGMENT")
@@ -101,7 +103,7 @@ def _movable(node: Node) -> bool:
 def _moves(node: Node) -> bool:
     if node.target is operator.getitem:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+    if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
         return False
     return node.target._opname in _MOVING
 

@@ -18,14 +18,14 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
-from torch._higher_order_ops.flex_attention import sdpa_dense, sdpa_dense_backward
-from torch._library.custom_ops import CustomOpDef
 from torch.func import functionalize
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
+from torch_max_backend.compat.decompositions import sdpa_dense, sdpa_dense_backward
+from torch_max_backend.compat.operators import CustomOpDef
+from torch_max_backend.compat.tracing import detect_fake_mode
 from torch_max_backend.graph.decompositions.table import decomposition_table
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.registry import functional_counterparts

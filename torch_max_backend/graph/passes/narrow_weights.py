@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch.fx import GraphModule, Node
 
+from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.graph.passes import float8  # noqa: F401  it defines operators
 from torch_max_backend.graph.shapes import is_empty
 
@@ -108,7 +109,7 @@ def _upright(weight: _Weight, node: Node) -> Node:
     return _made(node, aten.permute.default, weight.node, [1, 0]) if weight.turned else weight.node
 
 
-def _made(like: Node, target: torch._ops.OpOverload, source: Node, *args: object) -> Node:
+def _made(like: Node, target: OpOverload, source: Node, *args: object) -> Node:
     new = like.graph.call_function(target, (source, *args))
     new.meta = {**like.meta, "val": target(source.meta["val"], *args)}
     return new

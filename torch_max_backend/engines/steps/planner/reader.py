@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from max._core import Operation
 from max.graph import DeviceRef, Graph, KernelLibrary, TensorValue, ops
 from torch.fx import Node as FxNode
 
+from torch_max_backend.compat.max_graphs import Operation
 from torch_max_backend.convert.context import converting_node
 from torch_max_backend.convert.converter import build_graph
 from torch_max_backend.convert.fusion_barriers import GuardedGraph
