@@ -1,7 +1,7 @@
 """Single operators beside inductor and eager PyTorch: forward, and with gradients.
 
-    uv run benchmarks/operators.py                    # everything: about 16 minutes on 2 cores
-    uv run benchmarks/operators.py "upsample*" --sizes large
+    uv run python -m benchmarks.operators    # everything: about 16 minutes on 2 cores
+    uv run python -m benchmarks.operators "upsample*" --sizes large
 
 Each framework has a process of its own for every few operators, in turns. Inductor takes part at
 the small size, where its whole call is compared with ours. Writes ``operators.json``, by processor,
@@ -17,10 +17,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steps import HERE, mean, process, write_page
-
-from torch_max_backend.bench.machine import machine
-from torch_max_backend.bench.operators import ROWS, cases
+from benchmarks.processes.machine import machine
+from benchmarks.processes.operators import ROWS, cases
+from benchmarks.steps import HERE, mean, process, write_page
 
 FRAMEWORKS = {"small": ("eager", "inductor", "max"), "large": ("eager", "max")}
 # Operators of one process.
@@ -33,7 +32,7 @@ def measure(names: Sequence[str], size: str, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {name: {} for name in names}
     for framework in FRAMEWORKS[size]:
         arguments = [framework, size, *names, "--seconds", str(seconds)]
-        report = process(["torch_max_backend.bench.operators", *arguments], None)
+        report = process(["benchmarks.processes.operators", *arguments], None)
         for name in names:
             found[name][framework] = report.get(name, {"failed": report.get("failed", "not run")})
     return found

@@ -1,7 +1,7 @@
 """Cold compile, warm start, steady state and call overhead beside eager and inductor.
 
-    uv run benchmarks/run.py                 # everything: about an hour on 2 cores
-    uv run benchmarks/run.py gpt2 --skip-cold --repeats 1 --seconds 10
+    uv run python -m benchmarks.run    # everything: about an hour on 2 cores
+    uv run python -m benchmarks.run gpt2 --skip-cold --repeats 1 --seconds 10
 
 Each first call is a process of its own; "cold" empties every cache of both compilers first,
 "warm" finds them filled. Processes of the two compilers alternate. Writes ``results.json`` and the
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch_max_backend.bench.machine import machine
+from benchmarks.processes.machine import machine
 
 HERE = Path(__file__).parent
 BYTECODE = Path(tempfile.gettempdir()) / "torch_max_backend-bench-bytecode"
@@ -42,7 +42,7 @@ def run(module: str, *arguments: str, caches: Path, cold: bool) -> dict[str, Any
     # Modules are imported as compiled bytecode, as on any machine in use.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
-    command = [sys.executable, "-m", f"torch_max_backend.bench.{module}", *arguments]
+    command = [sys.executable, "-m", f"benchmarks.processes.{module}", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         return {"failed": done.stderr.strip().splitlines()[-1]}

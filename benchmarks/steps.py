@@ -1,7 +1,7 @@
 """The steps engine beside inductor and eager PyTorch: first calls, calls, memory.
 
-    uv run benchmarks/steps.py                          # everything: about two hours on 2 cores
-    uv run benchmarks/steps.py bert resnet18 --repeats 1 --seconds 2
+    uv run python -m benchmarks.steps    # everything: about two hours on 2 cores
+    uv run python -m benchmarks.steps bert resnet18 --repeats 1 --seconds 2
 
 Each framework has a process of its own, in turns. "Cold" finds the libraries of kernels and the
 precompiled headers of inductor, and nothing else; "warm" finds what "cold" left. Writes
@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch_max_backend.bench.alone import CASES
-from torch_max_backend.bench.machine import machine
+from benchmarks.processes.alone import CASES
+from benchmarks.processes.machine import machine
 
 HERE = Path(__file__).parent
 FRAMEWORKS = ("inductor", "steps", "eager")
@@ -36,7 +36,7 @@ Report = Mapping[str, Any]
 
 def run(case: str, framework: str, seconds: float, threads: int, caches: Path) -> Report:
     """What a process says of a case, or why it failed."""
-    module = "torch_max_backend.bench.alone"
+    module = "benchmarks.processes.alone"
     return process([module, case, framework, str(seconds), str(threads)], caches)
 
 

@@ -1,7 +1,7 @@
 """Training steps beside inductor and eager PyTorch: the first step, the others, memory.
 
-    uv run benchmarks/training.py                     # everything: about an hour on 2 cores
-    uv run benchmarks/training.py cnn resnet18_4 --repeats 1 --seconds 2
+    uv run python -m benchmarks.training    # everything: about an hour on 2 cores
+    uv run python -m benchmarks.training cnn resnet18_4 --repeats 1 --seconds 2
 
 Each framework has a process of its own, in turns. "Cold" finds the libraries of kernels and the
 precompiled headers of inductor, and nothing else; "warm" finds what "cold" left. Writes
@@ -18,14 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steps import HERE, Report, failures, fresh, mean, median, process, write_page
-
-from torch_max_backend.bench.machine import machine
-from torch_max_backend.bench.trainable_large import AUTOCAST_CASES
-from torch_max_backend.bench.training_alone import TRAINING_CASES
+from benchmarks.processes.machine import machine
+from benchmarks.processes.trainable_large import AUTOCAST_CASES
+from benchmarks.processes.training_alone import TRAINING_CASES
+from benchmarks.steps import HERE, Report, failures, fresh, mean, median, process, write_page
 
 FRAMEWORKS = ("inductor", "max", "eager")
-_MODULE = "torch_max_backend.bench.training_alone"
+_MODULE = "benchmarks.processes.training_alone"
 
 
 def measure(case: str, repeats: int, seconds: float, prepared: Path) -> Any:

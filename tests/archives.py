@@ -12,8 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Needs the models of the development environment, and files of the checkout.
-CHECKOUT_ONLY = ("torch_max_backend/bench/matrix/",)
 _FOREIGN = (".pyc", ".mojoc", ".mef", ".so", ".jsonl", ".orig", ".rej")
 # All that a source archive holds beside the package and the kernels.
 _TOP = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO", ".gitignore"}
@@ -68,8 +66,7 @@ def _packaged() -> set[str]:
     mojo = {
         f"torch_max_backend/{p.relative_to(ROOT)}" for p in (ROOT / "mojo_kernels").rglob("*.mojo")
     }
-    kept = {n for n in python if not n.startswith(CHECKOUT_ONLY)}
-    return {*kept, *mojo, "torch_max_backend/py.typed"}
+    return {*python, *mojo, "torch_max_backend/py.typed"}
 
 
 def _missing(names: set[str], wanted: set[str]) -> Iterator[str]:
@@ -79,7 +76,7 @@ def _missing(names: set[str], wanted: set[str]) -> Iterator[str]:
 
 def _foreign(names: Iterable[str]) -> Iterator[str]:
     for name in sorted(names):
-        if name.startswith(("tests/", "benchmarks/", *CHECKOUT_ONLY)) or name.endswith(_FOREIGN):
+        if name.startswith(("tests/", "benchmarks/")) or name.endswith(_FOREIGN):
             yield f"it should not hold {name}"
 
 

@@ -58,7 +58,7 @@ def texts(run: Callable[[], Any]) -> list[tuple[str, str]]:
 
 
 def main(folder: Path) -> None:
-    from torch_max_backend.bench.trainable import CASES
+    from benchmarks.processes.trainable import CASES
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, case in CASES.items():

@@ -33,7 +33,7 @@ def test_a_wheel_with_what_does_not_belong_there(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in (
             "torch_max_backend/__init__.py",
-            "torch_max_backend/bench/matrix/one.py",
+            "benchmarks/matrix/one.py",
             "tests/conftest.py",
             "torch_max_backend/mojo_kernels/a.mojoc",
         ):
@@ -42,7 +42,7 @@ def test_a_wheel_with_what_does_not_belong_there(tmp_path: Path) -> None:
     found = "\n".join(wheel_problems(wheel, "1.0"))
     for problem in (
         "files are missing",
-        "should not hold torch_max_backend/bench/matrix/one.py",
+        "should not hold benchmarks/matrix/one.py",
         "should not hold tests/conftest.py",
         "should not hold torch_max_backend/mojo_kernels/a.mojoc",
         "top level: tests",

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.matrix import CASES
+from benchmarks.matrix.outputs import errors, stirred, tensors
+from benchmarks.matrix.runner import Results, phase, run
+from benchmarks.matrix.table import HEADS, markdown, runs_in_torch, share
 from tests.support.groups import compile_group
-from torch_max_backend.bench.matrix import CASES
-from torch_max_backend.bench.matrix.outputs import errors, stirred, tensors
-from torch_max_backend.bench.matrix.runner import Results, phase, run
-from torch_max_backend.bench.matrix.table import HEADS, markdown, runs_in_torch, share
 
 EXPECTED: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("expected.json").read_text()
@@ -40,7 +40,7 @@ _ALWAYS = _third()
     "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n not in _ALWAYS)) for n in CASES]
 )
 def test_structure(name: str) -> None:
-    from torch_max_backend.bench.matrix.one import structure
+    from benchmarks.matrix.one import structure
 
     found = structure(CASES[name])
     expected = {k: v for k, v in EXPECTED[name].items() if k != "error"}
@@ -124,7 +124,7 @@ def test_constant_parameters_are_stirred() -> None:
 def test_a_run_goes_on_and_repeats_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_max_backend.bench.matrix import runner
+    from benchmarks.matrix import runner
 
     asked = []
     answers = {("gpt2", "cold"): {"failed": "killed by SIGSEGV"}}

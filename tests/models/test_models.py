@@ -29,8 +29,8 @@ def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     ],
 )
 def test_model_agrees_with_eager(name: str) -> None:
+    from benchmarks.processes.models import MODELS
     from torch_max_backend import max_backend
-    from torch_max_backend.bench.models import MODELS
 
     case = MODELS[name]
     torch.manual_seed(0)
@@ -54,8 +54,8 @@ def test_model_agrees_with_eager(name: str) -> None:
     ],
 )
 def test_dynamic_lengths_share_one_compile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.processes.models import MODELS
     from torch_max_backend import backend
-    from torch_max_backend.bench.models import MODELS
 
     graphs = []
     compile_graph = backend.compile_graph
@@ -89,8 +89,8 @@ def test_dynamic_lengths_share_one_compile(name: str, monkeypatch: pytest.Monkey
 )
 def test_bfloat16_is_as_accurate_as_eager(name: str) -> None:
     """No further from the float64 truth than 1.5 times eager bfloat16's own distance."""
+    from benchmarks.processes.models import MODELS
     from torch_max_backend import max_backend
-    from torch_max_backend.bench.models import MODELS
 
     case = MODELS[name]
     torch.manual_seed(0)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_max_backend.bench import trainable
-from torch_max_backend.bench.matrix.builders import Inputs, normal, together, tokens
-from torch_max_backend.bench.models import ModelCase
+from benchmarks.matrix.builders import Inputs, normal, together, tokens
+from benchmarks.processes import trainable
+from benchmarks.processes.models import ModelCase
 
 _WIDTH = 32
 

@@ -1,6 +1,6 @@
 """What a call costs beside its kernels: small graphs, many parameters, eager operators in turns.
 
-Run as ``python -m torch_max_backend.bench.calls FRAMEWORK [SECONDS]``; FRAMEWORK is ``inductor``,
+Run as ``python -m benchmarks.processes.calls FRAMEWORK [SECONDS]``; FRAMEWORK is ``inductor``,
 ``steps`` or ``nothing``, whose calls only return: what they cost is Dynamo's, guards most of it.
 Prints one line of JSON, medians in microseconds:
 
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torch_max_backend.bench.alone import compiled
+from benchmarks.processes.alone import compiled
 
 PARAMETERS = 300
 # Eager products between two calls.

@@ -1,6 +1,6 @@
 """How much a compile in the background slows eager PyTorch down.
 
-Run as ``python -m torch_max_backend.bench.background MODEL [SECONDS]``, with an empty cache
+Run as ``python -m benchmarks.processes.background MODEL [SECONDS]``, with an empty cache
 (``TORCH_MAX_BACKEND_CACHE_DIR``, ``MODULAR_CACHE_DIR``) or the compile is over too soon. Calls the
 eager model for SECONDS (20) before, as long as the compile lasts, and for SECONDS after; prints one
 line of JSON: median milliseconds and the number of calls in each of the three, the ratio
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.bench.models import MODELS
+from benchmarks.processes.models import MODELS
 from torch_max_backend.driver import background
 
 # Times SECONDS; a compile that lasts longer is not waited for.

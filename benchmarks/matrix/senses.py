@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.bench.matrix.builders import (
+from benchmarks.matrix.builders import (
     VOCABULARY,
     normal,
     of_transformers,

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.bench.matrix.builders import Inputs, normal, of_library, together
-from torch_max_backend.bench.models import ModelCase
+from benchmarks.matrix.builders import Inputs, normal, of_library, together
+from benchmarks.processes.models import ModelCase
 
 
 def _timm(model: str, side: int = 64, **settings: Any) -> ModelCase:

@@ -1,6 +1,6 @@
 """Training: the networks of ``trainable.py`` by eager PyTorch and by compilers, from one seed.
 
-Run as ``python -m torch_max_backend.bench.training [CASE ...] [--steps N] [--frameworks F ...]``:
+Run as ``python -m benchmarks.processes.training [CASE ...] [--steps N] [--frameworks F ...]``:
 prints Markdown, for each case how far the mean loss of the last tenth of the steps is from eager's,
 the seconds of the first step, and the milliseconds of a step. What is compiled is the loss, the
 network in it, and the optimizer's step (AdamW); ``--eager-optimizer`` leaves that to eager. The
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torch_max_backend.bench.first_call import compiled
-from torch_max_backend.bench.trainable import CASES, TrainingCase
+from benchmarks.processes.first_call import compiled
+from benchmarks.processes.trainable import CASES, TrainingCase
 from torch_max_backend.compat import dynamo
 
 _TURN, _UNTIMED = 10, 3

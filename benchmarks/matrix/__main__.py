@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch_max_backend.bench.matrix import CASES
-from torch_max_backend.bench.matrix.runner import PHASES, Results, run
-from torch_max_backend.bench.matrix.table import expectations, markdown
+from benchmarks.matrix import CASES
+from benchmarks.matrix.runner import PHASES, Results, run
+from benchmarks.matrix.table import expectations, markdown
 
 
 def in_turns(names: Sequence[str]) -> list[str]:
@@ -27,7 +27,7 @@ def in_turns(names: Sequence[str]) -> list[str]:
 def main() -> None:
     """The command line; see the top of this file."""
     parser = argparse.ArgumentParser(
-        prog="python -m torch_max_backend.bench.matrix",
+        prog="python -m benchmarks.matrix",
         description=f"{__doc__} A run goes on where the last one stopped, and repeats what failed.",
         epilog=f"Models: {', '.join(CASES)}.",
     )

@@ -1,6 +1,6 @@
 """One process, one framework: a token of a Llama with a static cache.
 
-Run as ``python -m torch_max_backend.bench.decode FRAMEWORK DTYPE [SECONDS]``; FRAMEWORK is
+Run as ``python -m benchmarks.processes.decode FRAMEWORK DTYPE [SECONDS]``; FRAMEWORK is
 ``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine), DTYPE ``float32``, ``bfloat16``, or
 ``int8``, ``int4`` (in groups of 32) or ``float8`` (torchao's weight-only quantization of the
 bfloat16 model). Prints one line of JSON: seconds of the first call, median milliseconds of a call,
@@ -16,7 +16,7 @@ import time
 
 import torch
 
-from torch_max_backend.bench.alone import compiled, decoding
+from benchmarks.processes.alone import compiled, decoding
 
 
 def llama(dtype: str) -> torch.nn.Module:

@@ -1,6 +1,6 @@
 """What depth costs: the cold compile of GPT-2 with any number of layers.
 
-Run as ``python -m torch_max_backend.bench.depth LAYERS [LAYERS ...]``: each model is compiled in a
+Run as ``python -m benchmarks.processes.depth LAYERS [LAYERS ...]``: each model is compiled in a
 process of its own with empty caches. Prints one line of JSON for each: CPU seconds of the whole
 first call (with Dynamo's tracing) and of the backend's part, and the wall seconds of Python that
 the backend spends before MAX compiles.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from typing import Any
 
-from torch_max_backend.bench.first_call import compiled, cpu_seconds
+from benchmarks.processes.first_call import compiled, cpu_seconds
 
 
 def measure(layers: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def main(*arguments: str) -> None:
                 **{place: os.path.join(caches, place) for place in places},
                 "TORCH_MAX_BACKEND_PROFILE": "1",
             }
-            module = "torch_max_backend.bench.depth"
+            module = "benchmarks.processes.depth"
             command = [sys.executable, "-m", module, "--here", layers]
             subprocess.run(command, env=environment, check=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.bench.models import ModelCase
+from benchmarks.processes.models import ModelCase
 
 VOCABULARY = 128
 

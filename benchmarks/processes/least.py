@@ -1,6 +1,6 @@
 """From how many operators on a MAX graph between operators of eager PyTorch pays.
 
-Run as ``python -m torch_max_backend.bench.least [--seconds S]``: prints Markdown, microseconds of a
+Run as ``python -m benchmarks.processes.least [--seconds S]``: prints Markdown, microseconds of a
 copy in eager PyTorch followed by a chain of elementwise operators, in eager PyTorch or as one MAX
 graph, with two threads. The defaults of the option ``min_ops`` come from here.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_max_backend.bench.operators import Case
-from torch_max_backend.bench.steady import alternate
+from benchmarks.processes.operators import Case
+from benchmarks.processes.steady import alternate
 
 SIZES = (64, 4096, 65536, 1048576)
 LENGTHS = (1, 2, 4, 6, 10, 16)

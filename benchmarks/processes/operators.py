@@ -1,6 +1,6 @@
 """Single operators, each a compiled graph of its own, in one framework.
 
-Run as ``python -m torch_max_backend.bench.operators FRAMEWORK SIZE [PATTERN ...] [--seconds S]``;
+Run as ``python -m benchmarks.processes.operators FRAMEWORK SIZE [PATTERN ...] [--seconds S]``;
 FRAMEWORK is ``eager``, ``inductor`` or ``max``, SIZE ``small`` or ``large``. float32. Prints one
 line of JSON: for each operator the median milliseconds of a call (``forward``), and, where it has
 gradients, of a call with them (``both``), or why it ``failed``.

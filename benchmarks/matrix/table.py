@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch_max_backend.bench.matrix import CASES
-from torch_max_backend.bench.matrix.runner import PHASES, Reports, Results
-from torch_max_backend.bench.steady import FRAMEWORKS
+from benchmarks.matrix import CASES
+from benchmarks.matrix.runner import PHASES, Reports, Results
+from benchmarks.processes.steady import FRAMEWORKS
 
 HEADS = (
     "model", "family", "graphs", "breaks", "on MAX", "torch runs", "error", "from float64",
@@ -19,7 +19,7 @@ HEADS = (
 _ABOUT = """# Models
 
 Architectures with random weights and small sizes, through `torch.compile(model, backend="max")`
-with the default options, beside eager PyTorch. `python -m torch_max_backend.bench.matrix` runs it;
+with the default options, beside eager PyTorch. `python -m benchmarks.matrix` runs it;
 each phase of each model is a process of its own. The models are in eval mode, without gradients, in
 float32, with a batch of 2, and have been called once in eager before.
 

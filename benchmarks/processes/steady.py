@@ -1,6 +1,6 @@
 """Steady state: eager, inductor and max on one model, in turns in one process.
 
-Run as ``python -m torch_max_backend.bench.steady MODEL SECONDS [FRAMEWORK ...]``; ``add8`` is
+Run as ``python -m benchmarks.processes.steady MODEL SECONDS [FRAMEWORK ...]``; ``add8`` is
 ``x + y`` on 8x8, whose time is the overhead of a call; further frameworks are ``max:mojo``,
 ``max:mkl`` and ``max:native``. Prints one line of JSON: median milliseconds by framework.
 """
@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.bench.first_call import compiled
-from torch_max_backend.bench.models import MODELS
+from benchmarks.processes.first_call import compiled
+from benchmarks.processes.models import MODELS
 
 FRAMEWORKS = ("eager", "inductor", "max")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch_max_backend.bench.matrix.builders import VOCABULARY, of_transformers, tokens
-from torch_max_backend.bench.models import ModelCase
+from benchmarks.matrix.builders import VOCABULARY, of_transformers, tokens
+from benchmarks.processes.models import ModelCase
 
 _USUAL: dict[str, Any] = {
     "vocab_size": VOCABULARY,

@@ -19,7 +19,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from torch_max_backend.bench.machine import machine
+from benchmarks.processes.machine import machine
 
 # The cheapest first. "warm" is the first call of a process that finds the caches of "cold" filled.
 PHASES = ("explain", "cold", "warm", "steady")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from torch_max_backend.bench.trainable import TrainingCase, UNet
+from benchmarks.processes.trainable import TrainingCase, UNet
 
 
 def _gpt2() -> nn.Module:

@@ -1,6 +1,6 @@
 """Matrix products and convolutions, one at a time, beside eager.
 
-Run as ``python -m torch_max_backend.bench.products [SECONDS]``. Prints Markdown: milliseconds of
+Run as ``python -m benchmarks.processes.products [SECONDS]``. Prints Markdown: milliseconds of
 each by every provider of the bank that this machine has, and by eager PyTorch, in turns.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from torch_max_backend.bench.steady import alternate
+from benchmarks.processes.steady import alternate
 from torch_max_backend.gemm_providers import choice as bank
 
 # Rows, columns, depth; whether the right operand is kept as torch keeps weights.

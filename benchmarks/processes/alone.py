@@ -1,6 +1,6 @@
 """One process, one framework, one case: the first call, and the calls after it.
 
-Run as ``python -m torch_max_backend.bench.alone CASE FRAMEWORK [SECONDS [THREADS]]``; FRAMEWORK is
+Run as ``python -m benchmarks.processes.alone CASE FRAMEWORK [SECONDS [THREADS]]``; FRAMEWORK is
 ``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine). CASE is a key of ``CASES``, in 16 bits
 with ``_bf16`` or ``_fp16`` at its end (``bert_bf16``). Prints one line of JSON: seconds of
 wall and CPU time of the first call (children included), median and least milliseconds of a call,
@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from torch_max_backend.bench.first_call import cpu_seconds, peak_bytes
-from torch_max_backend.bench.models import MODELS
+from benchmarks.processes.first_call import cpu_seconds, peak_bytes
+from benchmarks.processes.models import MODELS
 
 Case = tuple[Callable[..., Any], Mapping[str, Any]]
 
@@ -85,7 +85,7 @@ def _decode(dtype: torch.dtype) -> Case:
 
 
 def _unet(dtype: torch.dtype) -> Case:
-    from torch_max_backend.bench.trainable import UNet
+    from benchmarks.processes.trainable import UNet
 
     model = UNet().eval().to(dtype)
     return lambda x: model(x), {"x": torch.randn(1, 1, 128, 128).to(dtype)}

@@ -1,6 +1,6 @@
 """How long a package takes to load in a new process, beside torch's AOTInductor package.
 
-Run as ``python -m torch_max_backend.bench.package MODEL [FRAMEWORK...]``, frameworks being ``max``
+Run as ``python -m benchmarks.processes.package MODEL [FRAMEWORK...]``, frameworks being ``max``
 and ``inductor`` (both by default). Exports the model once, with a batch of one and 128 tokens (or
 an image), then loads it in three new processes, in turns. Prints a line of JSON for each framework:
 seconds to export; medians of the seconds to import torch, this package, and MAX with its session,
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.bench.models import MODELS, ModelCase
+from benchmarks.processes.models import MODELS, ModelCase
 
 _RUNS = 3
 _CHILD = """

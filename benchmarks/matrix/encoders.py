@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch_max_backend.bench.matrix.builders import (
+from benchmarks.matrix.builders import (
     VOCABULARY,
     normal,
     of_transformers,
     together,
     tokens,
 )
-from torch_max_backend.bench.models import ModelCase
+from benchmarks.processes.models import ModelCase
 
 _USUAL: dict[str, Any] = {
     "vocab_size": VOCABULARY,

@@ -1,6 +1,6 @@
 """One process, one framework: the text that a Llama generates with a static cache.
 
-Run as ``python -m torch_max_backend.bench.generate FRAMEWORK DTYPE [CALLS]``; FRAMEWORK is
+Run as ``python -m benchmarks.processes.generate FRAMEWORK DTYPE [CALLS]``; FRAMEWORK is
 ``eager``, ``inductor`` or ``max`` (this package as it is by default), DTYPE one of those of
 ``bench.decode``, whose model it is. The prompt has 64 tokens, each call generates 128. Prints one
 line of JSON: seconds of the imports, of building the model and of the first call of ``generate``
@@ -24,8 +24,8 @@ def main(framework: str, dtype: str, calls: str = "3") -> None:
     start = time.perf_counter()
     import torch
 
-    from torch_max_backend.bench.alone import compiled
-    from torch_max_backend.bench.decode import llama
+    from benchmarks.processes.alone import compiled
+    from benchmarks.processes.decode import llama
 
     for module in ("transformers", *(["torch_max_backend.backend"] if framework == "max" else [])):
         importlib.import_module(module)

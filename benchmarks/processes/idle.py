@@ -1,6 +1,6 @@
 """What a process costs between calls: CPU and wake-ups of its threads after one call on 8x8.
 
-Run as ``python -m torch_max_backend.bench.idle SECONDS [--prompt-timers]``; with the flag, MAX's
+Run as ``python -m benchmarks.processes.idle SECONDS [--prompt-timers]``; with the flag, MAX's
 thread keeps its prompt timers. Prints one line of JSON: percent of a core, wake-ups a second.
 """
 

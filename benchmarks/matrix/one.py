@@ -1,6 +1,6 @@
 """One model in this process: its structure, its first call, its steady state.
 
-Run as ``python -m torch_max_backend.bench.matrix.one PHASE NAME [SECONDS]``; prints one line of
+Run as ``python -m benchmarks.matrix.one PHASE NAME [SECONDS]``; prints one line of
 JSON.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from torch_max_backend.bench.first_call import compiled, cpu_seconds
-from torch_max_backend.bench.matrix import CASES
-from torch_max_backend.bench.matrix.outputs import errors, in_float64, stirred, tensors
-from torch_max_backend.bench.models import ModelCase
-from torch_max_backend.bench.steady import FRAMEWORKS, alternate
+from benchmarks.matrix import CASES
+from benchmarks.matrix.outputs import errors, in_float64, stirred, tensors
+from benchmarks.processes.first_call import compiled, cpu_seconds
+from benchmarks.processes.models import ModelCase
+from benchmarks.processes.steady import FRAMEWORKS, alternate
 from torch_max_backend.compat import dynamo
 
 # Large enough that no size is 1, which Dynamo treats in a way of its own.

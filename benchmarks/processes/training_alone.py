@@ -1,6 +1,6 @@
 """One process, one framework, one network in training: its first step, and the steps after it.
 
-Run as ``python -m torch_max_backend.bench.training_alone CASE FRAMEWORK [SECONDS]``; FRAMEWORK is
+Run as ``python -m benchmarks.processes.training_alone CASE FRAMEWORK [SECONDS]``; FRAMEWORK is
 ``eager``, ``inductor`` or ``max``. A step is the loss, its gradients and AdamW's update; the loss
 with the network, and the update, are compiled. Prints one line of JSON: seconds of wall and CPU
 time of the first step (children included), median and least milliseconds of the others, the peak of
@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 
-from torch_max_backend.bench.first_call import cpu_seconds, peak_bytes
-from torch_max_backend.bench.trainable import CASES
-from torch_max_backend.bench.trainable_large import AUTOCAST_CASES, LARGE_CASES
-from torch_max_backend.bench.training import started
+from benchmarks.processes.first_call import cpu_seconds, peak_bytes
+from benchmarks.processes.trainable import CASES
+from benchmarks.processes.trainable_large import AUTOCAST_CASES, LARGE_CASES
+from benchmarks.processes.training import started
 from torch_max_backend.compat import dynamo
 
 TRAINING_CASES = {**CASES, **LARGE_CASES, **AUTOCAST_CASES}

@@ -1,6 +1,6 @@
 """One process, one framework, one model: how long the first call takes.
 
-Run as ``python -m torch_max_backend.bench.first_call MODEL FRAMEWORK``; prints one line of JSON:
+Run as ``python -m benchmarks.processes.first_call MODEL FRAMEWORK``; prints one line of JSON:
 seconds of wall and CPU time (children included) from the compiled function's first call to its
 result, peak memory in bytes, and the largest difference from eager relative to eager's largest
 value.
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.bench.models import MODELS
+from benchmarks.processes.models import MODELS
 
 
 def compiled(

@@ -1,0 +1,1 @@
+"""The project's own measurements: commands, and the figures that they wrote."""

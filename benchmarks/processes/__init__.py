@@ -1,0 +1,1 @@
+"""What one process of a measurement runs, one framework each."""

@@ -1,1 +1,0 @@
-"""Benchmarks beside eager PyTorch and inductor."""
