@@ -297,8 +297,8 @@ def _list(parsed: argparse.Namespace) -> int:
     total = sum(e.size for e in found) / 1e6
     _tell(f"{_count(len(found), 'artifact')}, {total:.1f} MB, in {usable_folder()}")
     if kept:
-        size = sum(library.size for library in kept) / 1e6
-        _tell(f"{_libraries(len(kept))} of kernels, {size:.1f} MB")
+        total = sum(library.size for library in kept) / 1e6
+        _tell(f"{_libraries(len(kept))} of kernels, {total:.1f} MB")
     return 0
 
 
@@ -318,8 +318,10 @@ def _verify(parsed: argparse.Namespace) -> int:
 
     bad = list(maintenance.verify())
     libraries = list(maintenance.verify_libraries())
-    for entry in (*bad, *libraries):
-        _tell(f"{entry.path.name} removed: {entry.problem}")
+    for path, problem in [(e.path, e.problem) for e in bad] + [
+        (e.path, e.problem) for e in libraries
+    ]:
+        _tell(f"{path.name} removed: {problem}")
     _tell(f"{_count(len(bad), 'damaged artifact')}")
     if libraries:
         _tell(f"{_libraries(len(libraries))} of kernels damaged")

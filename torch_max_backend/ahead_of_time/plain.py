@@ -37,7 +37,7 @@ def from_plain(kind: type[T], value: Any) -> T:
 
 def _read(hint: Any, value: Any, where: str) -> Any:
     origin, parts = _taken_apart(hint)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         hints = _hints(hint)
         if not isinstance(value, dict) or value.keys() != hints.keys():
             raise ValueError(f"{where} has other fields")

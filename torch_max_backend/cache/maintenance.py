@@ -60,7 +60,8 @@ def _stored(path: Path, check: bool) -> Stored | None:
         return None  # another process was faster
     except OSError as e:
         return Stored(path, 0, 0.0, 0, "", (), str(e))
-    problem, graphs, versions, misfit = "", 0, "", ()
+    problem, graphs, versions = "", 0, ""
+    misfit: tuple[str, ...] = ()
     try:
         header = json.loads(line)
         parts, graphs = dict(header["components"]), len(header["graphs"])

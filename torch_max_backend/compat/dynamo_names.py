@@ -8,6 +8,7 @@ Python: of GPT-2's first call this was 0.2 CPU s.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from torch._dynamo import symbolic_convert
 
@@ -18,7 +19,7 @@ def leave_out() -> None:
     """Leave the names out where both logs are off; once, or nothing if this torch has other
     names for all that."""
     theirs = getattr(symbolic_convert, "get_funcname", None)
-    logs = [getattr(symbolic_convert, name, None) for name in _LOGS]
+    logs: list[Any] = [getattr(symbolic_convert, name, None) for name in _LOGS]
     if theirs is None or None in logs or getattr(theirs, "of_max_backend", False):
         return
 

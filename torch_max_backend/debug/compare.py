@@ -132,7 +132,7 @@ def compare(
         result = torch.compile(plain, backend=compile, dynamic=dynamic)(*args, **kwargs)
         if backward:
             tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
-            sum(t.sum() for t in tensors if t.requires_grad).backward()  # type: ignore[union-attr]
+            sum(t.sum() for t in tensors if t.requires_grad).backward()
     finally:
         torch.compiler.reset()
     return found

@@ -22,7 +22,7 @@ from torch_max_backend.driver.loading import load_graph
 from torch_max_backend.driver.unit import CompiledGraph, Function
 from torch_max_backend.engines.steps.instructions import product_precision
 from torch_max_backend.errors import CacheError
-from torch_max_backend.graph.signature import Signature
+from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.options import Options
 from torch_max_backend.registry.digest import is_ours, lowering_digest
 from torch_max_backend.registry.lowerings import registry

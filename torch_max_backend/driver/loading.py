@@ -19,7 +19,7 @@ from torch_max_backend.process.private_folders import place
 if TYPE_CHECKING:
     from max.engine import Model
 
-    from torch_max_backend.graph.signature import Signature
+    from torch_max_backend.graph.signature_schema import Signature
 
 log = get_logger("pipeline")
 

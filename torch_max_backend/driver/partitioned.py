@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch.fx import GraphModule, Node
 
@@ -32,7 +33,7 @@ from torch_max_backend.driver.torch_runs import (
 from torch_max_backend.driver.unit import CompiledGraph, Function
 from torch_max_backend.errors import MaxBackendError, OptionError
 from torch_max_backend.graph.nested import body, every_node
-from torch_max_backend.graph.signature import Signature
+from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.graph.split import split, work
 from torch_max_backend.options import Options
 
@@ -193,7 +194,8 @@ class Partitioned:
         made: list[Function] = []
         while jobs := [p.job for plan in plans for p in plan.pieces if p.job is not None]:
             try:
-                made = jobs[0].functions(*jobs[1:])
+                first: Any = jobs[0]  # what is beside it is of its kind
+                made = first.functions(*jobs[1:])
                 break
             except OptionError:
                 raise

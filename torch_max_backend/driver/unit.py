@@ -12,7 +12,7 @@ from torch_max_backend import environment
 from torch_max_backend.options import Options
 
 if TYPE_CHECKING:
-    from torch_max_backend.graph.signature import Signature
+    from torch_max_backend.graph.signature_schema import Signature
 
 Function = Callable[[list[Any]], list[Any]]
 

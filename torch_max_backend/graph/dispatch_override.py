@@ -127,7 +127,7 @@ def _nearest(op: OpOverload) -> Callable[..., torch.Tensor]:
         size = upsample_compute_output_size(input.size(), output_size, scale_factors)
         if _has_no_image(input):
             return input.new_empty([*input.shape[:2], *size])
-        return op(input, size, *(scale_factors or [None] * len(size)))
+        return op(input, size, *(scale_factors or (None,) * len(size)))
 
     return resized
 
@@ -142,6 +142,6 @@ def _filtered(op: OpOverload) -> Callable[..., torch.Tensor]:
         size = upsample_compute_output_size(input.size(), output_size, scale_factors)
         if _has_no_image(input):
             return input.new_empty([*input.shape[:2], *size])
-        return op(input, size, align_corners, *(scale_factors or [None] * len(size)))
+        return op(input, size, align_corners, *(scale_factors or (None,) * len(size)))
 
     return resized

@@ -6,7 +6,7 @@ import torch
 
 from torch_max_backend.gemm_providers.provider import Provider
 from torch_max_backend.graph.nested import every_node
-from torch_max_backend.graph.signature import ModelInput
+from torch_max_backend.graph.signature_schema import ModelInput
 from torch_max_backend.graph.trace import Trace
 from torch_max_backend.registry.lowerings import registry
 

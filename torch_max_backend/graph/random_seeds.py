@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from torch_max_backend.graph.signature import ModelInput
+from torch_max_backend.graph.signature_schema import ModelInput
 from torch_max_backend.graph.trace import Trace
 from torch_max_backend.registry.lowerings import registry
 

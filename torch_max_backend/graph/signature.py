@@ -221,6 +221,7 @@ def _bind_data_symbols(
                 f"The graph returns a number that depends on data ({name}), which is no size."
             )
         k, dim = model_output(node), _dim_of(node, name, symbols)
+        assert dim is not None
         layout = signature.layouts[k]
         permuted = layout.order is not None and bool(layout.narrowed)
         signature.data_symbols[name] = (k, layout.order.index(dim) if permuted else dim)

@@ -173,7 +173,8 @@ class _Writer:
 
     def split(self, merged: Collection[Node]) -> Split:
         """The whole graph, and its parts."""
-        graph, parts = Graph(), []
+        graph = Graph()
+        parts: list[Any] = []
         values = {
             n: graph.node_copy(n)
             for n in self.module.graph.nodes

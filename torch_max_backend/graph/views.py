@@ -40,7 +40,7 @@ def turned_from(node: Node, root: Node) -> tuple[int, ...] | None:
     chain = []
     while node is not root:
         chain.append(node)
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     order = list(range(root.meta["val"].dim()))
     for view in reversed(chain):
         args = view.args[1:]
@@ -49,10 +49,10 @@ def turned_from(node: Node, root: Node) -> tuple[int, ...] | None:
         if view.target is aten.t.default:
             order.reverse()
         elif view.target is aten.transpose.int:
-            a, b = (int(dim) for dim in args)  # type: ignore[arg-type]
+            a, b = (int(dim) for dim in args)
             order[a], order[b] = order[b], order[a]
         elif view.target is aten.permute.default:
-            order = [order[dim] for dim in args[0]]  # type: ignore[union-attr, index]
+            order = [order[dim] for dim in args[0]]
         elif view.target not in (aten.alias.default, aten.detach.default):
             return None
     return tuple(order)

@@ -90,7 +90,7 @@ def _candidates(op: OpOverload) -> Iterator[dict[str, Any]]:
     """Arguments to try: first without what may be left out, then with it."""
     choices = itertools.product((False, True), _DTYPES, _SHAPES, _LENGTHS, _NUMBERS)
     for everything, dtype, shape, length, number in choices:
-        made = {}
+        made: dict[str, Any] = {}
         for argument in op._schema.arguments:
             kind = str(argument.real_type)
             optional = kind.startswith("Optional[")

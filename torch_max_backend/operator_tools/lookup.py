@@ -180,7 +180,9 @@ def refusals(supports: Callable[..., Any], depth: int = 2) -> list[str]:
         return []
     found: dict[str, None] = {}
     for node in ast.walk(tree):
-        name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", "")
         if name == "Refusal" and node.args:
             found |= dict.fromkeys(_texts(node.args[0], plain.__globals__))
         elif depth and inspect.isfunction(helper := plain.__globals__.get(name)):

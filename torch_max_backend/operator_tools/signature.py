@@ -83,7 +83,8 @@ def returned(op: OpOverload) -> str:
 
 def parameters(op: OpOverload) -> str:
     """The parameters of a lowering, as Python writes them."""
-    found, keywords = [], False
+    found: list[str] = []
+    keywords = False
     for argument in arguments(op):
         if argument.keyword and not keywords and found:
             found.append("*")

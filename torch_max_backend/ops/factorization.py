@@ -153,8 +153,8 @@ def _smaller(a: TensorValue) -> Size:
     rows, columns = a.shape[-2:]
     if rows == columns:
         return rows
-    known = static(rows), static(columns)
-    if None not in known:
+    known = [n for n in (static(rows), static(columns)) if n is not None]
+    if len(known) == 2:
         return min(known)
     # The pivots of linalg_lu_factor_ex, or the columns of L of linalg_lu.
     return expected(1).shape[-1]

@@ -152,10 +152,17 @@ def combine_rows(
     """
     if self.dtype == DType.bool:
         wide = [ops.cast(v, DType.uint8) for v in (self, src)]
-        settings = {"include_self": include_self, "wrap": wrap, "skip": skip, "shape": shape}
-        return to_dtype(
-            combine_rows(wide[0], index, wide[1], _LOGICAL[how], **settings), self.dtype
+        combined = combine_rows(
+            wide[0],
+            index,
+            wide[1],
+            _LOGICAL[how],
+            include_self=include_self,
+            wrap=wrap,
+            skip=skip,
+            shape=shape,
         )
+        return to_dtype(combined, self.dtype)
     kind = TensorType(self.dtype, self.shape if shape is None else shape, self.device)
     settings = {"kind": how, "include_self": include_self, "zero": shape is not None}
     left_out = number(-1) if skip is None else skip

@@ -6,8 +6,6 @@ runs, as in eager; on a GPU it is clamped into range.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
@@ -99,8 +97,8 @@ def index(self: TensorValue, indices: list[TensorValue | None]) -> TensorValue:
 
 def _picked(indices: list[TensorValue | None]) -> Size | None:
     """The size of the dim of the result that counts what masks pick."""
+    given = [index for index in indices if index is not None]
     places = [i for i, index in enumerate(indices) if index is not None]
-    given = [indices[i] for i in places]
     if not any(index.dtype in _MASKS for index in given):
         return None
     # Beside masks, other indices have one dim or none, or are broadcast with it.
@@ -192,7 +190,7 @@ def index_put(
 def _rows_put(
     self: TensorValue,
     at: int,
-    given: Sequence[TensorValue],
+    given: list[TensorValue],
     values: TensorValue,
     accumulate: bool,
     zeros: bool,

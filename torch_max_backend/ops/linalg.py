@@ -59,7 +59,7 @@ def linalg_qr(A: TensorValue, mode: str) -> tuple[TensorValue, TensorValue]:
     if is_empty(A.shape):
         q = nothing(A)
         if mode != "r":
-            q = ops.broadcast_to(unit(*q_shape[-2:], A), list(q_shape))
+            q = ops.broadcast_to(unit(q_shape[-2], q_shape[-1], A), list(q_shape))
         return q, full(0, A.dtype, r_shape, A.device)
     small = _smaller(A, r_shape[-2] if mode != "complete" else None)
     factors, tau = _factored(stacked(A), small)
@@ -85,7 +85,7 @@ def linalg_householder_product(input: TensorValue, tau: TensorValue) -> TensorVa
     if is_empty(input.shape):
         return full(0, input.dtype, input.shape, input.device)
     if is_zero(tau.shape[-1]):
-        return ops.broadcast_to(unit(*input.shape[-2:], input), input.shape)
+        return ops.broadcast_to(unit(input.shape[-2], input.shape[-1], input), input.shape)
     q = _orthogonal(stacked(input), stacked(tau, 1), input.shape[-1])
     return ops.reshape(q, input.shape)
 
@@ -147,7 +147,7 @@ def linalg_svd(
         if not compute_uv:
             return nothing(A), values, nothing(A)
         u, v = (
-            ops.broadcast_to(unit(*s[-2:], A), list(s))
+            ops.broadcast_to(unit(s[-2], s[-1], A), list(s))
             if not is_empty(s)
             else full(0, A.dtype, s, A.device)
             for s in (u_shape, v_shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from max.dtype import DType
@@ -74,7 +74,7 @@ def _moved(
     return ops.where(along(inside, dim, x.rank), picked, as_operand(fill, x.dtype, x.device))
 
 
-_MODES = {
+_MODES: dict[Any, Literal["reflect", "edge"]] = {
     aten.reflection_pad1d.default: "reflect",
     aten.reflection_pad2d.default: "reflect",
     aten.reflection_pad3d.default: "reflect",

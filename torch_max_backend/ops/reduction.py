@@ -17,7 +17,9 @@ from torch_max_backend.registry.lowerings import map_to
 aten = torch.ops.aten
 
 
-def _reduced(value: TensorValue, dims: int | Sequence[int] | None, reducer: reduce.Reducer):
+def _reduced(
+    value: TensorValue, dims: int | Sequence[int] | None, reducer: reduce.Reducer
+) -> TensorValue:
     result = reduce.over(value, axes(dims, value.rank), reducer)
     return ops.reshape(result, expected().shape)
 

@@ -128,8 +128,8 @@ def flip(self: TensorValue, dims: list[int]) -> TensorValue:
     if self.rank == 0 or any(is_zero(size) for size in self.shape):
         return self
     turned = {axis(d, self.rank) for d in dims}
-    sizes = [static(size) for size in self.shape]
-    if self.device.is_cpu() and turned and None not in sizes:
+    sizes = [n for size in self.shape if (n := static(size)) is not None]
+    if self.device.is_cpu() and turned and len(sizes) == self.rank:
         steps = [math.prod(sizes[i + 1 :]) for i in range(self.rank)]
         offset = sum((sizes[d] - 1) * steps[d] for d in turned)
         strides = [-s if i in turned else s for i, s in enumerate(steps)]

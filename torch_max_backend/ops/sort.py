@@ -5,6 +5,8 @@ MAX's own top_k orders NaN differently from torch and is many times slower.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
@@ -79,7 +81,7 @@ def topk(
     if many and not self.device.is_cpu():
         at = axis(dim, self.rank)
         values, indices = sorted_lines(self, dim, largest)
-        cut = [slice(None)] * self.rank
+        cut: list[Any] = [slice(None)] * self.rank
         cut[at] = (slice(0, k), Dim(k))
         return ops.slice_tensor(values, cut), ops.slice_tensor(indices, cut)
     rows, at = _last(self, dim)

@@ -11,6 +11,7 @@ from torch.fx import Node
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.graph.shapes import hint
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.bank import permuted
 from torch_max_backend.ops.common.copies import strided_copy
 from torch_max_backend.ops.common.positions import (
     Size,
@@ -23,7 +24,7 @@ from torch_max_backend.ops.common.positions import (
     window,
 )
 from torch_max_backend.ops.common.promotion import full, to_dtype
-from torch_max_backend.ops.shape import permuted, reshaped, to_expected
+from torch_max_backend.ops.shape import reshaped, to_expected
 from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten

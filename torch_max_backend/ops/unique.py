@@ -31,7 +31,9 @@ def _distinct(rows: TensorValue, order: TensorValue) -> Three:
     line = TensorType(DType.int64, [n], device)
     one = TensorType(DType.int64, [1], device)
     runs, inverse, count = ops.custom("tmb_runs", device, [rows, order], [line, line, one])
-    size = current_node().outputs[0].shape[_distinct_dim()]
+    first = current_node().outputs[0]
+    assert first is not None
+    size = first.shape[_distinct_dim()]
     some = TensorType(DType.int64, [size], device)
     values = [runs.tensor, numbers(count.tensor, size)]
     starts, lengths = ops.custom("tmb_run_starts", device, values, [some, some])

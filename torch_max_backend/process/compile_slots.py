@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from torch_max_backend import environment
@@ -94,7 +95,7 @@ def alone_on_machine(places: Iterable[str]) -> Iterator[None]:
         # In one order for all, so that no two wait for each other.
         for number in sorted(numbers):
             name = f"artifact.{number}.lock"
-            stack.callback(_release, _acquire(lambda name=name: (name,)))
+            stack.callback(_release, _acquire(partial(tuple, (name,))))
         yield
 
 

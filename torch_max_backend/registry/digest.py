@@ -140,7 +140,8 @@ def _has_parts(value: Any) -> bool:
     known = (dict, functools.partial)
     if isinstance(value, known) or inspect.isfunction(value) or inspect.ismethod(value):
         return True
-    return type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__")
+    own: Any = type(value).__repr__
+    return own is object.__repr__ and hasattr(value, "__dict__")
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

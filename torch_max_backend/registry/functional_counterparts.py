@@ -61,7 +61,7 @@ def _defined(op: OpOverload) -> OpOverload:
         return results if len(results) > 1 else results[0]
 
     torch.library.register_fake(f"torch_max_backend::{name}", fake, lib=_library)
-    return getattr(torch.ops.torch_max_backend, name).default  # type: ignore[no-any-return]
+    return getattr(torch.ops.torch_max_backend, name).default
 
 
 def run_by(op: OpOverload, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

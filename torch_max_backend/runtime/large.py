@@ -75,7 +75,7 @@ class _Given:
             with torch.inference_mode(False):
                 count = self.size // dtype.itemsize
                 self.base = torch.empty(0, dtype=dtype, device="cpu").set_(
-                    self.storage,  # type: ignore[arg-type]
+                    self.storage,
                     0,
                     (count,),
                     (1,),

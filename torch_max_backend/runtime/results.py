@@ -72,7 +72,7 @@ def returned(
     """What a graph returns: of each output, its kind and its place among results or arguments;
     ``turned`` is what `turned_arguments` tells."""
     numbers = iter(scalars)
-    found = [
+    found: list[Any] = [
         results[index]
         if kind == "value"
         else arguments[index]

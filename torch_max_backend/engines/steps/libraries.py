@@ -112,9 +112,9 @@ def addresses(instances: Sequence[Instance]) -> dict[Instance, int]:
             families.setdefault(family_of(wanted), []).append(wanted)
         needs = [_need(family, wanted) for family, wanted in families.items()]
         _provide(needs)
-        for need, wanted in zip(needs, families.values(), strict=True):
+        for need, instances_of in zip(needs, families.values(), strict=True):
             have = _loaded[need.family, need.key]
-            _addresses.update((i, have[i.symbol]) for i in wanted)
+            _addresses.update((i, have[i.symbol]) for i in instances_of)
     return {i: _addresses[i] for i in instances}
 
 

@@ -93,8 +93,8 @@ def times_table(plan: Plan, nanoseconds: Sequence[int], calls: int) -> str:
     for step, spent in zip(plan.steps, nanoseconds, strict=True):
         groups.setdefault(name_of(step), []).append(spent)
     rows = [("us a call", "share", "steps", "name")]
-    for name, spent in sorted(groups.items(), key=lambda g: -sum(g[1])):
-        each = sum(spent) / 1e3 / max(calls, 1)
-        rows.append((f"{each:.1f}", f"{100 * sum(spent) / total:.1f}%", str(len(spent)), name))
+    for name, times in sorted(groups.items(), key=lambda g: -sum(g[1])):
+        each = sum(times) / 1e3 / max(calls, 1)
+        rows.append((f"{each:.1f}", f"{100 * sum(times) / total:.1f}%", str(len(times)), name))
     widths = [max(len(r[i]) for r in rows) for i in range(3)]
     return "\n".join("  ".join([*(r[i].rjust(widths[i]) for i in range(3)), r[3]]) for r in rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -61,7 +63,7 @@ def on_cpu(trace: Trace) -> bool:
     )
 
 
-def _tensors(value: object, kind: type) -> list:
+def _tensors(value: object, kind: type) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [v for v in value if isinstance(v, kind)]
     return [value] if isinstance(value, kind) else []

@@ -162,7 +162,7 @@ def libraries_by_operation() -> Mapping[Operation, Library]:
         types["exponent", "int32", dtype] = f"Exponent[DType.{dtype}]"
         libraries.append(Library(f"math_{dtype}", types, (OPERATIONS, FUNCTIONS)))
     for dtype in (*INTEGERS, *_FLOATS):
-        names = _DIVISIONS if dtype in INTEGERS else _FLOAT_DIVISIONS
+        names: tuple[str, ...] = _DIVISIONS if dtype in INTEGERS else _FLOAT_DIVISIONS
         if dtype in ("float32", "float64"):
             names += ("next",)
         types = {(n, dtype, dtype, dtype): f'Exact["{n}", DType.{dtype}]' for n in names}

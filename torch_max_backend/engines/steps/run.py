@@ -37,7 +37,11 @@ _RANGE = "torch_max_backend"
 # The call of given sizes after which code is written for them, and their programs are compiled.
 _MANY = 10
 _numbers = itertools.count(1)
-_C_TYPES = {"int64": ctypes.c_int64, "float64": ctypes.c_double, "bool": ctypes.c_bool}
+_C_TYPES: dict[str, Any] = {
+    "int64": ctypes.c_int64,
+    "float64": ctypes.c_double,
+    "bool": ctypes.c_bool,
+}
 _address = torch.Tensor.data_ptr
 
 
@@ -353,7 +357,7 @@ class StepExecutable:
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of a tensor of torch's own."""
-    return tuple(max(s, 1) for s in dense_strides(shape))  # type: ignore[call-overload]
+    return tuple(max(s, 1) for s in dense_strides(shape) if isinstance(s, int))
 
 
 def _run(table: Table) -> int:

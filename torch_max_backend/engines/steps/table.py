@@ -216,7 +216,8 @@ class Table:
             [self._text.data_ptr(), _TEXT, 0, 0], dtype=torch.int64, device="cpu"
         )
         self.rows = len(sized.rows)
-        self.words = (ctypes.c_int64 * max(count, 1)).from_address(self._words.data_ptr())
+        of_words: Any = ctypes.c_int64 * max(count, 1)
+        self.words = of_words.from_address(self._words.data_ptr())
         self.inputs: dict[int, list[tuple[int, int]]] = {}
         self.outputs: list[list[tuple[int, int]]] = [[] for _ in sized.outputs]
         self.starts: list[int] = []

@@ -3,6 +3,9 @@ in C++ only, where no trace sees it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 aten = torch.ops.aten
@@ -51,7 +54,7 @@ def matrix_sqrth(self: torch.Tensor) -> torch.Tensor:
     return (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)) @ vectors.mH
 
 
-DECOMPOSITIONS = {aten.linalg_pinv.atol_rtol_tensor: pinv}
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {aten.linalg_pinv.atol_rtol_tensor: pinv}
 # Where torch has them.
 for _name, _function in (("linalg_polar", polar), ("linalg_matrix_sqrth", matrix_sqrth)):
     if hasattr(aten, _name):

@@ -134,9 +134,8 @@ def _gru(
 ) -> tuple[Tensor, Tensor]:
     """gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers,
     float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)"""
-    layer = partial(one_layer_rnn, hidden_fn=gru_cell)
-    if _fits([input, hx, *params]):
-        layer = _gru_layer
+    steps = partial(one_layer_rnn, hidden_fn=gru_cell)
+    layer: Callable[..., Any] = _gru_layer if _fits([input, hx, *params]) else steps
     return _of_one_state(layer, input, hx, params, has_biases, *settings)
 
 

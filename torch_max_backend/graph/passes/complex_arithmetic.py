@@ -159,10 +159,10 @@ def _ne(w: Writer, self: Any, other: Any) -> Real:
 def _together(a: Any, b: Any) -> tuple[Parts, Parts]:
     real = [t.dtype for v in (a, b) for t in parts(v) if isinstance(t, Real)]
     wide = torch.float64 if torch.float64 in real else torch.float32
-    planes = [
-        tuple(p.to(wide) if isinstance(p, Real) else p or 0 for p in parts(v)) for v in (a, b)
-    ]
-    return planes[0], planes[1]
+    re_a, im_a, re_b, im_b = (
+        p.to(wide) if isinstance(p, Real) else p or 0 for v in (a, b) for p in parts(v)
+    )
+    return (re_a, im_a), (re_b, im_b)
 
 
 def _same(a: Any, b: Any) -> Real:

@@ -43,8 +43,8 @@ def _angle(w: Writer, self: Complex) -> Real:
 def _sgn(w: Writer, self: Complex) -> Complex:
     size = _magnitude(w, self.planes)
     zero = size.equals(0)
-    planes = (where(w, zero, 0.0, p / size) for p in self.planes)
-    return w.complex(*planes, w.dtype)
+    re, im = (where(w, zero, 0.0, p / size) for p in self.planes)
+    return w.complex(re, im, w.dtype)
 
 
 def _log_parts(w: Writer, z: Parts) -> Parts:
@@ -214,8 +214,10 @@ def _power(w: Writer, z: Parts, e: Parts) -> Complex:
             z = (z[0], z[0].filled(0))
         return w.complex(*_small_power(w, z, abs(e[0]), e[0] < 0), w.dtype)
     # float32 would lose what the exponent multiplies.
-    z, e = (tuple(p.to(torch.float64) if isinstance(p, Real) else p for p in v) for v in (z, e))
-    re, im = z
+    re, im, re_e, im_e = (
+        p.to(torch.float64) if isinstance(p, Real) else p for v in (z, e) for p in v
+    )
+    e = re_e, im_e
     z = re, im if isinstance(im, Real) else re.filled(im or 0)
     exponent = product(_log_parts(w, z), e)
     power = _exp_parts(w, (exponent[0], exponent[1]))

@@ -32,7 +32,7 @@ def _planar(op: OpOverload, data: Iterable[str], scalars: Iterable[str] = ()) ->
     positional = [a.name for a in op._schema.arguments if not a.kwarg_only]
 
     def called(w: Writer, node: Any, args: Any, kwargs: Any) -> Any:
-        planes = []
+        planes: list[Any] = []
         value = w.place.meta["val"]
         dtype = (value[0] if isinstance(value, (list, tuple)) else value).dtype.to_real()
         for index in (0, 1):
@@ -54,7 +54,7 @@ def _planar(op: OpOverload, data: Iterable[str], scalars: Iterable[str] = ()) ->
             planes = [_kept_apart(w, p) for p in planes]
         if isinstance(planes[0], list):
             return [Complex(w, pair) for pair in zip(*planes, strict=True)]
-        return w.complex(*planes, w.dtype)
+        return w.complex(planes[0], planes[1], w.dtype)
 
     rules[op] = called
 
@@ -140,7 +140,8 @@ def _full_like(w: Writer, self: Any, fill_value: Any = 0, device: Any = None) ->
         return like.filled(fill_value, dtype=w.dtype, **settings)
     re, im = parts(fill_value)
     dtype = w.dtype.to_real()
-    return Complex(w, tuple(like.filled(v or 0, dtype=dtype, **settings) for v in (re, im)))
+    first, second = (like.filled(v or 0, dtype=dtype, **settings) for v in (re, im))
+    return Complex(w, (first, second))
 
 
 @rule(aten.sym_size.int)

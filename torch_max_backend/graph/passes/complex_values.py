@@ -130,8 +130,8 @@ class Writer:
         # Nodes of pairs, so that their planes need not be taken out of them again.
         self.made: dict[Node, Complex] = {}
         # Before which node to write, and whose line in the user's source the new ones have.
-        self.place: Node | None = None
-        self.origin: Node | None = None
+        self.place: Any = None
+        self.origin: Any = None
 
     def __call__(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """A call of an operator: what it returns, tensors as ``Real``."""

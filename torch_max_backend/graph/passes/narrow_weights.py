@@ -66,7 +66,7 @@ def take_narrow_weights(module: GraphModule) -> None:
     changed = False
     for node in list(module.graph.nodes):
         if node.target is aten.mm.default:
-            bias, left, right = None, *node.args
+            bias, (left, right) = None, node.args
         elif node.target is aten.addmm.default and not node.kwargs:
             bias, left, right = node.args
         else:

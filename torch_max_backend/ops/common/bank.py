@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from max.dtype import DType
 from max.graph import DeviceRef, Graph, TensorValue, ops
@@ -54,5 +55,5 @@ def unpermuted(value: TensorValue, order: Sequence[int]) -> TensorValue | None:
     return source if done == tuple(order) else None
 
 
-def _permutations() -> dict:
+def _permutations() -> dict[Any, Any]:
     return Graph.current.__dict__.setdefault("permutations", {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from max.dtype import DType
 from max.graph import BufferType, DeviceRef, Dim, Graph, TensorType, TensorValue, ops
@@ -10,7 +12,7 @@ from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.promotion import to_dtype
 from torch_max_backend.registry.lowerings import Refusal
 
-Size = int | Dim
+Size: TypeAlias = int | Dim
 
 
 ON_CPU = "what a mask picks is counted on CPU only"

@@ -24,9 +24,9 @@ def unary(kind: str, x: TensorValue) -> TensorValue:
 def binary(kind: str, dtype: DType, a: Operand, b: Operand) -> TensorValue:
     """A function of two operands in ``dtype``, with the shape of the node's output."""
     if not isinstance(b, TensorValue):
-        return _beside_number(kind, *operands(dtype, a), b, first=False)
+        return _beside_number(kind, operands(dtype, a)[0], b, first=False)
     if not isinstance(a, TensorValue):
-        return _beside_number(kind, *operands(dtype, b), a, first=True)
+        return _beside_number(kind, operands(dtype, b)[0], a, first=True)
     x, y = (broadcast(value, expected().shape) for value in operands(dtype, a, b))
     return ops.custom("tmb_binary", x.device, [x, y], [x.type], {"kind": kind})[0].tensor
 

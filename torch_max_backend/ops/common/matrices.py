@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from max.dtype import DType
 from max.graph import BufferType, DeviceRef, Dim, TensorType, TensorValue, ops
@@ -10,7 +11,7 @@ from max.graph import BufferType, DeviceRef, Dim, TensorType, TensorValue, ops
 from torch_max_backend.ops.common.positions import iota, product, spread
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype
 
-Size = int | Dim
+Size: TypeAlias = int | Dim
 
 # What torch appends to an operator's name, by a part of that name; "#" stands for LAPACK's info.
 _MEANINGS = {
@@ -94,10 +95,11 @@ def kernel(
     name: str,
     inputs: Sequence[TensorValue],
     types: Sequence[tuple[DType, Sequence[Size]]],
-    parameters: dict[str, bool | int | str | DType] | None = None,
+    parameters: Mapping[str, bool | int | str | DType] | None = None,
 ) -> list[TensorValue]:
     """The results of a kernel on the device of its inputs, by dtype and shape."""
     device = inputs[0].device
     made = [TensorType(dtype, list(shape), device) for dtype, shape in types]
-    results = ops.custom(name, device, list(inputs), made, parameters)
+    settings = None if parameters is None else dict(parameters)
+    results = ops.custom(name, device, list(inputs), made, settings)
     return [r.tensor for r in results]

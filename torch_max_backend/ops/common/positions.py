@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from max.dtype import DType
@@ -17,7 +18,7 @@ from torch_max_backend.ops.common.promotion import constant, full
 # Elements of a range to hold as a constant.
 _LARGEST_IOTA = 1 << 16
 
-Size = int | Dim
+Size: TypeAlias = int | Dim
 
 
 def static(size: Size) -> int | None:

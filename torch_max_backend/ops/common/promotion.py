@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS, max_dtype, torch_dtype
 
 Number = bool | int | float
-Operand = TensorValue | Number
+Operand: TypeAlias = TensorValue | Number
 
 _CATEGORY = {bool: 0, int: 1, float: 2}
 

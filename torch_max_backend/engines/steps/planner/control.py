@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch_max_backend.engines.steps.planner.graph import Block, Node, Value
@@ -30,7 +31,7 @@ def _if(lowering: Lowering, node: Node) -> None:
         for to, value in zip(results, block.results, strict=True):
             lowering.copy(lowering.view(value), to, node.origin)
 
-    chosen, otherwise = (lowering.apart(lambda b=b: branch(b)) for b in node.blocks)
+    chosen, otherwise = (lowering.apart(partial(branch, b)) for b in node.blocks)
     lowering.views.update(zip(node.results, results, strict=True))
     lowering.add(Branch(flag, chosen, otherwise, results, node.origin))
 
@@ -69,9 +70,10 @@ def _while(lowering: Lowering, node: Node) -> None:
         for i, to in results.items():
             lowering.copy(found[i], to, node.origin, readers[i])
 
-    blocks = [lowering.apart(lower) for lower in (before, ask, once)]
+    first, condition_tasks, rounds = (lowering.apart(lower) for lower in (before, ask, once))
     lowering.views.update(zip(node.results, places, strict=True))
-    lowering.add(Loop(*blocks, View.whole(flag), [*results.values()], node.origin))
+    whole = View.whole(flag)
+    lowering.add(Loop(first, condition_tasks, rounds, whole, [*results.values()], node.origin))
 
 
 def _run(lowering: Lowering, block: Block, places: list[View]) -> None:

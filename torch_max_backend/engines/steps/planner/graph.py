@@ -47,7 +47,7 @@ class Node:
         results: What it makes.
         attributes: What else decides its result: sizes, ints, names.
         constant: Of a ``Constant`` its value.
-        origin: The number of the FX node whose lowering built it.
+        origin: The FX node whose lowering built it.
         blocks: Of ``If`` what runs if its operand is true, and if not; of ``While`` what tells
             whether to go on, and its body.
     """
@@ -57,7 +57,7 @@ class Node:
     results: list[Value] = field(default_factory=list)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constant: torch.Tensor | None = None
-    origin: int = -1
+    origin: Any = None
     blocks: Sequence[Block] = ()
 
 

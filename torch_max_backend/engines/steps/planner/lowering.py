@@ -225,10 +225,10 @@ class Lowering:
             return False
         if not any(v in self.sizes for v in map(self._root, node.operands)):
             return False
-        numbers = [self.numbers(v) for v in node.operands]
-        if any(n is None or len(n) != 1 for n in numbers):
+        numbers = [n[0] for v in node.operands if (n := self.numbers(v)) and len(n) == 1]
+        if len(numbers) != 2:
             return False
-        (a,), (b,) = numbers
+        a, b = numbers
         value = a + b if node.op == "Add" else a - b if node.op == "Sub" else a * b
         self.set_sizes(node.results[0], (value,))
         return True

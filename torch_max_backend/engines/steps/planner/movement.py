@@ -76,7 +76,7 @@ def _transpose(lowering: Lowering, node: Node) -> None:
     if order is None:
         raise NotPlanned("a transpose whose order is computed")
     lowering.views[node.results[0]] = lowering.view(node.operands[0]).transpose(
-        [int(i) for i in order]
+        [i for i in order if isinstance(i, int)]
     )
 
 
@@ -106,17 +106,17 @@ def _slice(lowering: Lowering, node: Node, starts: Sizes, stops: Sizes, steps: S
 
 def _range(lowering: Lowering, node: Node) -> None:
     result = node.results[0]
-    numbers = [lowering.numbers(v) for v in node.operands]
-    if any(n is None or len(n) != 1 for n in numbers) or result.dtype != "int64":
-        tensors = [lowering.constant_of(lowering.view(v)) for v in node.operands]
-        if all(t is not None for t in tensors) and all(isinstance(n, int) for n in result.shape):
+    numbers = [n[0] for v in node.operands if (n := lowering.numbers(v)) and len(n) == 1]
+    if len(numbers) != 3 or result.dtype != "int64":
+        tensors = _constants(lowering, node)
+        if tensors is not None and all(isinstance(n, int) for n in result.shape):
             start, _, step = (t.item() for t in tensors)
             dtype = getattr(torch, result.dtype)
             values = start + torch.arange(result.shape[0], dtype=dtype) * step
             lowering.constant(result, values.to(dtype))
             return
         raise NotPlanned("a range whose bounds are computed")
-    (start,), _, (step,) = numbers
+    start, _, step = numbers
     if all(isinstance(n, int) for n in (start, step, result.shape[0])):
         lowering.constant(result, start + torch.arange(result.shape[0]) * step)
         return
@@ -135,14 +135,15 @@ def _concat_kernel(lowering: Lowering, node: Node) -> None:
 def _concatenate(lowering: Lowering, node: Node, axis: int) -> None:
     result = node.results[0]
     axis %= result.rank
-    tensors = [lowering.constant_of(lowering.view(v)) for v in node.operands]
-    if all(t is not None for t in tensors) and sum(t.numel() for t in tensors) <= FOLDED:
+    tensors = _constants(lowering, node)
+    if tensors is not None and sum(t.numel() for t in tensors) <= FOLDED:
         lowering.constant(result, torch.cat(tensors, axis))
         return
-    numbers = [lowering.numbers(v) for v in node.operands] if result.rank == 1 else [None]
-    if all(n is not None for n in numbers):
-        lowering.set_sizes(result, tuple(n for part in numbers for n in part))
-        return
+    if result.rank == 1:
+        numbers = [n for v in node.operands if (n := lowering.numbers(v)) is not None]
+        if len(numbers) == len(node.operands):
+            lowering.set_sizes(result, tuple(n for part in numbers for n in part))
+            return
     whole = lowering.views[result] = View.whole(result)
     at: Any = 0
     for value in node.operands:
@@ -152,6 +153,19 @@ def _concatenate(lowering: Lowering, node: Node, axis: int) -> None:
         starts = tuple(at if i == axis else 0 for i in range(result.rank))
         lowering.copy(view, whole.slice(starts, view.shape, [1] * result.rank), node.origin)
         at = at + view.shape[axis]
+
+
+def _constants(lowering: Lowering, node: Node) -> list[torch.Tensor] | None:
+    """The tensors of a node's operands, if all are constants."""
+    found = [t for v in node.operands if (t := lowering.constant_of(lowering.view(v))) is not None]
+    return found if len(found) == len(node.operands) else None
+
+
+def _seen(view: View, shape: Sizes) -> View:
+    """A dense view with other dims."""
+    made = view.reshape(shape)
+    assert made is not None
+    return made
 
 
 def _tile(lowering: Lowering, node: Node) -> None:
@@ -167,9 +181,9 @@ def _tile(lowering: Lowering, node: Node) -> None:
         raise NotPlanned("a tile of this layout")
     between = between.broadcast(spread)
     made = between.reshape(result.shape)
-    lowering.views[result] = (
-        lowering.dense(between, node.origin).reshape(result.shape) if made is None else made
-    )
+    if made is None:
+        made = _seen(lowering.dense(between, node.origin), result.shape)
+    lowering.views[result] = made
 
 
 def _gather(lowering: Lowering, node: Node) -> None:
@@ -190,10 +204,10 @@ def _gather(lowering: Lowering, node: Node) -> None:
             lowering.views[result] = one
             return
     outer, inner = product(table.shape[:axis]), product(table.shape[axis + 1 :])
-    rows = lowering.dense(table, node.origin).reshape((outer, table.shape[axis], inner))
-    flat = lowering.dense(index, node.origin).reshape((count,))
+    rows = _seen(lowering.dense(table, node.origin), (outer, table.shape[axis], inner))
+    flat = _seen(lowering.dense(index, node.origin), (count,))
     lowering.views[result] = View.whole(result)
-    to = lowering.views[result].reshape((outer, count, inner))
+    to = _seen(lowering.views[result], (outer, count, inner))
     lowering.add(Kernel("tmb_take", {}, [to], [rows, flat], node.origin))
 
 
@@ -215,8 +229,8 @@ def _reduce(lowering: Lowering, node: Node) -> None:
     operand = kept(view, [*keep, axis])
     if parameters["beside"] and any(n != 1 for n in view.shape[axis + 1 :]):
         outer, inner = product(view.shape[:axis]), view.shape[axis + 1]
-        rows = lowering.dense(view, node.origin).reshape((outer, view.shape[axis], inner))
-        to = whole.reshape((outer, 1, inner))
+        rows = _seen(lowering.dense(view, node.origin), (outer, view.shape[axis], inner))
+        to = _seen(whole, (outer, 1, inner))
         lowering.add(
             Kernel("tmb_reduce", {"kind": kind, "beside": True}, [to], [rows], node.origin)
         )

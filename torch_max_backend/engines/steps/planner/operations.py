@@ -90,7 +90,7 @@ def _items(entries: Any) -> Iterable[tuple[Any, Any]]:
 
 def _parameter(attribute: Any) -> Any:
     kind = type(attribute).__name__
-    value = getattr(attribute, "value", None)
+    value: Any = getattr(attribute, "value", None)
     if kind == "StringAttr":
         return str(value)
     if kind == "BoolAttr":
@@ -116,7 +116,7 @@ def constant_of(operation: Any) -> torch.Tensor:
     if data is None or getattr(data, "data", None) is None:
         raise NotPlanned("a constant in a form that cannot be read")
     raw = bytearray(bytes(b & 255 for b in data.data))
-    shape = [int(n) for n in sizes_of(kind.shape)]
+    shape: list[Any] = [*sizes_of(kind.shape)]
     dtype = MAX_TO_TORCH[kind.dtype]
     if not raw:
         return torch.empty(shape, dtype=dtype)

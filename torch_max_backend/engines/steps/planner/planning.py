@@ -116,7 +116,11 @@ class _Planning:
             memory,
             constants,
             {self.numbers[v]: _texts(s) for v, s in self.work.sizes.items() if v in self.numbers},
-            {self.numbers[v]: _texts(s) for v, s in self.work.ranges.items() if v in self.numbers},
+            {
+                self.numbers[v]: (_text(start), _text(step))
+                for v, (start, step) in self.work.ranges.items()
+                if v in self.numbers
+            },
             [
                 (v.dtype, _texts(shape))
                 for v, shape in zip(self.work.outputs, self.work.shapes, strict=True)
@@ -219,7 +223,9 @@ class _Planning:
     def _aim(self, jump: int, target: int | None = None) -> None:
         """Set where a jump leads: to what comes next, if nothing else is said."""
         target = len(self.steps) if target is None else target
-        self.steps[jump] = replace(self.steps[jump], target=target)
+        step = self.steps[jump]
+        assert isinstance(step, JumpStep)
+        self.steps[jump] = replace(step, target=target)
 
     def _kernel(self, number: int, task: Kernel) -> KernelStep:
         owner = ""
@@ -255,6 +261,7 @@ class _Planning:
                 reductions.append((task.kind, operands[0]))
                 reduced.append(group.writes[task])
                 continue
+            assert isinstance(task, Pointwise)
             value = operands[0]
             if task.name != "copy":
                 value = code.add(Instruction(task.name, task.dtype, operands))
