@@ -45,7 +45,7 @@ def test_a_wheel_with_what_does_not_belong_there(tmp_path: Path) -> None:
         "should not hold benchmarks/matrix/one.py",
         "should not hold tests/conftest.py",
         "should not hold torch_max_backend/mojo_kernels/a.mojoc",
-        "top level: tests",
+        "top level: benchmarks, tests",
         "the licence is missing",
         "entry point",
         "Name is 'another'",

@@ -57,10 +57,10 @@ def test_philox_known_answers() -> None:
 
 @pytest.mark.parametrize("seed", [0, -1, 0x299F31D0A4093822])
 def test_words_are_philox_of_seed_and_element(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_max_backend.engines.max import executable
+    from torch_max_backend.engines.max import slots
     from torch_max_backend.engines.steps import run
 
-    for module in (executable, run):
+    for module in (slots, run):
         monkeypatch.setattr(module, "draw", lambda device: torch.tensor(seed))
     words = one("randint_words").tolist()
     blocks = [philox(seed % (1 << 64), [block, 0, 0, 0]) for block in range(16)]

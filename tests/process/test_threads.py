@@ -127,7 +127,7 @@ def test_shared_memory_is_found_while_another_thread_finds_it(
     )
     run = executable.Executable(SimpleNamespace(_execute_device_tensors=model), signature, {})
     slow = threading.Event()
-    memory, waits = executable._memory, threading.local()
+    memory, waits = executable.memory, threading.local()
 
     def late(buffer: Any) -> tuple[int, int]:
         if getattr(waits, "yes", False):
@@ -136,7 +136,7 @@ def test_shared_memory_is_found_while_another_thread_finds_it(
         return memory(buffer)
 
     other_done = threading.Event()
-    monkeypatch.setattr(executable, "_memory", late)
+    monkeypatch.setattr(executable, "memory", late)
     results: list[list[torch.Tensor]] = []
 
     def first() -> None:

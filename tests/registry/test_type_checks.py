@@ -31,7 +31,7 @@ class Handler(logging.Handler):
     def emit(self, record): said.append(record.getMessage())
 logging.getLogger("torch_max_backend").addHandler(Handler())
 import torch_max_backend.ops
-from torch_max_backend.convert import converter
+from torch_max_backend.convert import nodes
 from torch_max_backend.registry.lowerings import map_to, registry
 aten = torch.ops.aten
 @map_to(aten.mm.default, override=True)
@@ -42,7 +42,7 @@ assert [call({"self": 2, "mat2": n}) for n in range(3)] == [0, 2, 4]
 try:
     wrong = call({"self": 2, "mat2": 0.5})
 except Exception as e:
-    assert isinstance(e, converter.VIOLATIONS)
+    assert isinstance(e, nodes.VIOLATIONS)
     wrong = "refused"
 """
 CHECKED = "assert wrong == 'refused' and not said, (wrong, said)"

@@ -146,7 +146,7 @@ def {kernel}(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-LIBRARIES = ("{kernel}",)
+LIBRARIES = ("elementwise.{kernel}",)
 BUILDERS = ({kernel},)
 '''
 

@@ -71,13 +71,13 @@ def test_the_plan_is_that_of_converting_each_layer(
     function: Callable[..., list[Tensor]], dynamic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lowerings = []
-    convert = converter._Builder._convert_node
+    convert = converter._Builder.convert_node
 
     def counted(builder: object, node: torch.fx.Node) -> None:
         lowerings.append(node)
         convert(builder, node)
 
-    monkeypatch.setattr(converter._Builder, "_convert_node", counted)
+    monkeypatch.setattr(converter._Builder, "convert_node", counted)
     once, executable = traced(function, [X, *WEIGHTS], dynamic)
     few = len(lowerings)
     with monkeypatch.context() as patch:

@@ -56,5 +56,5 @@ def integers(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-LIBRARIES = ("unary", "special", "bits", "division")
+LIBRARIES = ("elementwise.unary", "elementwise.special", "elementwise.bits", "elementwise.division")
 BUILDERS = (elementary, special, integers)

@@ -32,5 +32,10 @@ def sampled(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-LIBRARIES = ("resample", "grid_sample", "grid_sample_backward")
+LIBRARIES = (
+    "image.resample",
+    "image.resample_backward",
+    "image.grid_sample",
+    "image.grid_sample_backward",
+)
 BUILDERS = (resized, sampled)

@@ -67,11 +67,11 @@ def exponential(x: TensorValue) -> list[TensorValue]:
 
 
 LIBRARIES = (
-    "factorizations",
-    "orthogonal",
-    "eigen",
-    "singular",
-    "indefinite",
-    "matrix_exponential",
+    "linalg.factorizations",
+    "linalg.orthogonal",
+    "linalg.eigen",
+    "linalg.singular",
+    "linalg.indefinite",
+    "linalg.matrix_exponential",
 )
 BUILDERS = (factorizations, orthogonal, eigen, singular, indefinite, exponential)

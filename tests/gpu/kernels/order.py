@@ -54,5 +54,5 @@ def distinct(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-LIBRARIES = ("sorting", "searching")
+LIBRARIES = ("sorting.sort", "sorting.searching")
 BUILDERS = (ordered, searched, lines, distinct)

@@ -59,5 +59,5 @@ def convolved(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in ops.custom("tmb_integer_convolution", x.device, values, [out])]
 
 
-LIBRARIES = ("unpooling", "patches", "integer_convolution")
+LIBRARIES = ("pooling.unpooling", "image.patches", "convolution.integers")
 BUILDERS = (pooled, unpooled, slid, convolved)

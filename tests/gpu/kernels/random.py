@@ -44,5 +44,5 @@ def sampling(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-LIBRARIES = ("multinomial", "randint", "random", "sampling")
+LIBRARIES = ("random.multinomial", "random.integers", "random.numbers", "random.sampling")
 BUILDERS = (random, sampling)

@@ -55,5 +55,5 @@ def transformed(x: TensorValue) -> list[TensorValue]:
     return results
 
 
-LIBRARIES = ("bags", "distance", "fft")
+LIBRARIES = ("reduction.bags", "linalg.distance", "fft.fft")
 BUILDERS = (bags, distances, transformed)
