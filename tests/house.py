@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "torch_max_backend"
 TESTS, BENCHMARKS = ROOT / "tests", ROOT / "benchmarks"
 
-PYTHON_LINES, MOJO_LINES, FUNCTION_LINES = 400, 600, 60
+PYTHON_LINES, MEDIAN_LINES, MOJO_LINES, FUNCTION_LINES = 400, 110, 600, 60
 
 # Names of ATen's own operators that begin with an underscore are part of its schema.
 _OPERATORS = re.compile(r"\b(?:aten|prims|ops|mkldnn|quantized|_c10d_functional)\._\w+")
@@ -33,6 +34,13 @@ def long_files() -> Iterator[str]:
             count = path.read_text().count("\n")
             if count > bound:
                 yield f"{path.relative_to(ROOT)}: {count} lines"
+
+
+def too_large_as_a_rule() -> Iterator[str]:
+    """The median of the package's files, if it is above 110 lines."""
+    median = statistics.median(p.read_text().count("\n") for p in PACKAGE.rglob("*.py"))
+    if median > MEDIAN_LINES:
+        yield f"half of the files have more than {median:.0f} lines"
 
 
 def _trees() -> Iterator[tuple[Path, ast.Module]]:
@@ -95,6 +103,7 @@ def _foreign(name: str) -> bool:
 
 RULES = {
     "files that are too long": long_files,
+    f"a median above {MEDIAN_LINES} lines": too_large_as_a_rule,
     f"functions above {FUNCTION_LINES} lines": long_functions,
     "public functions without a docstring": without_docstrings,
     "private names of torch and MAX outside compat/": private_names,

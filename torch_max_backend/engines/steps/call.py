@@ -57,8 +57,8 @@ def written_out(
     }  # fmt: skip
     lines = ["def call(arguments):", "    if profiling():", "        return general(arguments)"]
     for n, (_, index, order) in enumerate(moving):
-        turn_text = "" if order is None else f".permute({order})"
-        lines.append(f"    t{n} = arguments[{index}]{turn_text}")
+        turn = "" if order is None else f".permute({order})"
+        lines.append(f"    t{n} = arguments[{index}]{turn}")
         lines.append(f"    if not t{n}.is_contiguous() or t{n}.is_neg():")
         lines.append("        return general(arguments)")
     lines += ["    try:", "        table = free.pop()"]
@@ -87,9 +87,7 @@ def written_out(
         "    if failed >= 0:",
         "        raise error(table, failed, arguments)",
     ]
-    for k, turn in enumerate(turns):
-        if turn is not None:
-            lines.append(f"    r{k} = r{k}.permute({turn})")
+    lines += [f"    r{k} = r{k}.permute({t})" for k, t in enumerate(turns) if t is not None]
     made = ", ".join(_outputs(outputs, turned))
     lines += [f"    found = [{made}]", "    arguments.clear()", "    return found"]
     exec("\n".join(lines), names)
@@ -107,7 +105,5 @@ def _outputs(
 def _written(name: str, places: Sequence[tuple[int, int]]) -> list[str]:
     if len(places) == 1 and places[0][1] == 0:
         return [f"    words[{places[0][0]}] = {name}.data_ptr()"]
-    if not places:
-        return []
-    lines = [f"    p = {name}.data_ptr()"]
+    lines = [f"    p = {name}.data_ptr()"] if places else []
     return lines + [f"    words[{w}] = p + {o}" if o else f"    words[{w}] = p" for w, o in places]

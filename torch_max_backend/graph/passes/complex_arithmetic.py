@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from torch_max_backend.compat.operators import OpOverload
-from torch_max_backend.graph.passes.complex_registry import (
+from torch_max_backend.graph.passes.complex_planes import (
     Parts,
     cast,
     minus,
     parts,
     plus,
     product,
-    rule,
     times,
     where,
 )
+from torch_max_backend.graph.passes.complex_registry import rule
 from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 
 aten = torch.ops.aten

@@ -8,14 +8,8 @@ from typing import Any
 import torch
 
 from torch_max_backend.graph.passes.complex_arithmetic import quotient
-from torch_max_backend.graph.passes.complex_registry import (
-    Parts,
-    cast,
-    parts,
-    product,
-    rule,
-    where,
-)
+from torch_max_backend.graph.passes.complex_planes import Parts, cast, parts, product, where
+from torch_max_backend.graph.passes.complex_registry import rule
 from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 
 aten = torch.ops.aten

@@ -10,7 +10,8 @@ import torch
 
 from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.graph.passes.complex_arithmetic import logical_or, nonzero
-from torch_max_backend.graph.passes.complex_registry import parts, rule, rules
+from torch_max_backend.graph.passes.complex_planes import parts
+from torch_max_backend.graph.passes.complex_registry import rule, rules
 from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 
 aten = torch.ops.aten

@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.engines.steps.planner import control, heavier, movement, pointwise
+from torch_max_backend.engines.steps.planner import (
+    constant_folding,
+    control,
+    heavier,
+    movement,
+    pointwise,
+)
 from torch_max_backend.engines.steps.planner.graph import Node, StepGraph, Value
 from torch_max_backend.engines.steps.planner.kernels import takes_strides
 from torch_max_backend.engines.steps.planner.movement import FOLDED
@@ -207,7 +213,7 @@ class Lowering:
         tensors = [self.constant_of(v) for v in views]
         count = product(result.shape)
         if all(t is not None for t in tensors) and isinstance(count, int) and count <= FOLDED:
-            value = pointwise.evaluate(node, tensors)
+            value = constant_folding.evaluate(node, tensors)
             if value is not None:
                 self.constant(result, value.expand(result.shape).contiguous())
                 return

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from torch_max_backend.engines.steps.planner.code import Code, key
 from torch_max_backend.engines.steps.planner.fusion import Group, fused
 from torch_max_backend.engines.steps.planner.graph import StepGraph, Value
 from torch_max_backend.engines.steps.planner.in_place import write_in_place
@@ -28,7 +29,6 @@ from torch_max_backend.engines.steps.planner.tasks import (
     Kernel,
     Loop,
     Lowered,
-    Number,
     Pointwise,
     Reduce,
     Task,
@@ -254,7 +254,7 @@ class _Planning:
         places: list[View] = []
         reductions: list[tuple[str, int]] = []
         reduced: list[View] = []
-        code = _Code(inputs)
+        code = Code(inputs)
         for task in group.tasks:
             operands = tuple(code.operand(v) for v in group.reads[task])
             if isinstance(task, Reduce):
@@ -296,7 +296,7 @@ class _Planning:
         for task in group.tasks:
             for view in group.reads[task]:
                 if isinstance(view, View) and view.root not in members & made:
-                    found.setdefault(_key(view), view)
+                    found.setdefault(key(view), view)
             if isinstance(task, Pointwise) and self._is_own(task, group):
                 made.add(task.to.root)
         return list(found.values())
@@ -327,46 +327,6 @@ class _Planning:
                         "a size that depends on data",
                         None if value.node is None else value.node.origin,
                     )
-
-
-class _Code:
-    """The instructions of a program.
-
-    Attributes:
-        instructions: Those so far. Their values are numbered behind the inputs.
-        made: The values of temporaries that the program has made.
-    """
-
-    def __init__(self, inputs: list[View]) -> None:
-        self.instructions: list[Instruction] = []
-        self.made: dict[Value, int] = {}
-        self._inputs = {_key(view): i for i, view in enumerate(inputs)}
-        self._constants: dict[tuple[str, str], int] = {}
-
-    def add(self, instruction: Instruction) -> int:
-        """Append an instruction; returns the number of its value."""
-        self.instructions.append(instruction)
-        return len(self._inputs) + len(self.instructions) - 1
-
-    def operand(self, read: View | Number) -> int:
-        """The value that a task reads."""
-        if isinstance(read, Number):
-            return self._constant(read)
-        if read.root in self.made:
-            return self.made[read.root]
-        return self._inputs[_key(read)]
-
-    def _constant(self, number: Number) -> int:
-        key = (repr(number.value), number.dtype)
-        if key not in self._constants:
-            instruction = Instruction("constant", number.dtype, (), number.value)
-            self._constants[key] = self.add(instruction)
-        return self._constants[key]
-
-
-def _key(view: View) -> Any:
-    """Equal for views of the same elements."""
-    return view.root, view.offset, view.strides
 
 
 def _symbols(graph: StepGraph) -> dict[str, tuple[int, int]]:

@@ -1,8 +1,8 @@
-"""Which operations are element-wise, what instruction each is, and what it gives for constants."""
+"""Which operations are element-wise, what instruction each is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,37 +24,10 @@ _INSTRUCTIONS = {
     "Floor": "floor", "Ceil": "ceil", "Round": "round", "Trunc": "trunc", "IsNan": "is_nan",
     "IsInf": "is_inf", "Select": "select", "Cast": "cast",
 }  # fmt: skip
-
 # Kernels whose every element is a function of the operands' elements there.
 _KERNELS = frozenset(
     {"tmb_unary", "tmb_binary", "tmb_binary_scalar", "tmb_exponent", "tmb_sign_bit"}
 )
-
-# The same for constants, where torch's function is exactly what the instruction is.
-_TORCH: dict[str, Callable[..., torch.Tensor]] = {
-    "Add": torch.add,
-    "Sub": torch.sub,
-    "Mul": torch.mul,
-    "Equal": torch.eq,
-    "NotEqual": torch.ne,
-    "Greater": torch.gt,
-    "GreaterEqual": torch.ge,
-    "And": torch.logical_and,
-    "Or": torch.logical_or,
-    "Xor": torch.logical_xor,
-    "Not": torch.logical_not,
-    "Select": torch.where,
-    "Negative": torch.neg,
-    "Abs": torch.abs,
-    "IsNan": torch.isnan,
-    "IsInf": torch.isinf,
-    "Sqrt": torch.sqrt,
-    "Floor": torch.floor,
-    "Ceil": torch.ceil,
-    "Trunc": torch.trunc,
-    "Round": torch.round,
-}
-_BOOL_ONLY = frozenset({"And", "Or", "Xor", "Not"})
 
 
 def is_pointwise(node: Node) -> bool:
@@ -62,23 +35,6 @@ def is_pointwise(node: Node) -> bool:
     if node.op == "Custom":
         return node.attributes["symbol"] in _KERNELS
     return node.op in _INSTRUCTIONS
-
-
-def evaluate(node: Node, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The result for constant operands, or ``None`` where torch's would not be bit-equal."""
-    dtype = getattr(torch, node.results[0].dtype)
-    if node.op == "Cast":
-        (x,) = tensors
-        return x.to(dtype)
-    function = _TORCH.get(node.op)
-    if node.op == "Div" and dtype.is_floating_point:
-        function = torch.div
-    if function is None:
-        return None
-    if node.op in _BOOL_ONLY and any(t.dtype != torch.bool for t in tensors):
-        return None
-    result = function(*tensors)
-    return result if result.dtype == dtype else None
 
 
 def instruction(
@@ -97,7 +53,7 @@ def instruction(
         return _INSTRUCTIONS[node.op], list(views)
     symbol, parameters = node.attributes["symbol"], node.attributes["parameters"]
     if symbol in ("tmb_unary", "tmb_binary"):
-        return _function(parameters["kind"], symbol), list(views)
+        return parameters["kind"], list(views)
     if symbol == "tmb_binary_scalar":
         tensor = constants.get(views[1].root)
         if tensor is None:
@@ -107,10 +63,5 @@ def instruction(
         operands = [number, views[0]] if parameters["first"] else [views[0], number]
         if tensor is None and views[1].dtype != views[0].dtype:
             raise NotPlanned(f"the kernel {symbol} with a computed number")
-        return _function(parameters["kind"], symbol), operands
+        return parameters["kind"], operands
     return symbol.removeprefix("tmb_"), list(views)
-
-
-def _function(kind: str, symbol: str) -> str:
-    """The instruction of a kernel's function; those that MAX has as well differ in exactness."""
-    return kind
