@@ -1,4 +1,4 @@
-"""What is told of a model before it is compiled."""
+"""What is said of a model before it is compiled."""
 
 from __future__ import annotations
 

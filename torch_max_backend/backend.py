@@ -61,7 +61,7 @@ class MaxBackend:
             options: Fields of ``torch_max_backend.options.Options``.
 
         Raises:
-            OptionError: A mode or option is unknown, or cannot be had here.
+            OptionError: A mode or option is unknown, or is unavailable here.
             SettingError: An environment variable is set to what it cannot be.
             UnsupportedError: With ``fallback="error"``: something in the graph has no MAX
                 counterpart.
@@ -300,7 +300,7 @@ class _Lazy:
 
 
 def _kept(compiled: CompiledGraph) -> CompiledGraph:
-    """A graph as it is; AOTAutograd's cache is told if it has no artifact, or more than one, or if
+    """A graph as it is; AOTAutograd's cache learns if it has no artifact, or more than one, or if
     another artifact may be right next time."""
     from torch_max_backend.driver.autograd_cache import ahead_of_time, leave_out
 

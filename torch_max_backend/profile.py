@@ -130,7 +130,7 @@ def timed(graph: Graph, executable: Any, function: Function | None = None) -> Fu
     """A function that prints how long each call took, and where.
 
     Args:
-        graph: Is told of each call.
+        graph: Where the times of each call are added.
         executable: An ``Executable`` or ``StepExecutable``; it is changed.
         function: What calls it; by default the executable itself.
     """

@@ -1,4 +1,4 @@
-"""Errors of linear algebra, told by LAPACK's `info`."""
+"""Errors of linear algebra, from LAPACK's `info`."""
 
 from ..core.memory import Address
 

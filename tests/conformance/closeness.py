@@ -23,7 +23,7 @@ def difference(
     Args:
         actual: Results under test.
         expected: Eager's results in the same dtype.
-        truth: The results in float64, where they can be had.
+        truth: The results in float64, where there are any.
     """
     if len(actual) != len(expected):
         return f"{len(actual)} results instead of {len(expected)}"

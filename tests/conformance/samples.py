@@ -71,7 +71,7 @@ def _seeds_of_cpu() -> Any:
 
 def gradients_of(program: Program, behind_sum: bool) -> Callable[..., Any]:
     """The gradients of the sum of a program's results, weighted, where its tensors ask for them;
-    behind that sum if asked, so that finite differences can be had of it."""
+    behind that sum if asked, so that it has finite differences."""
     forward, asked = program.function, [t.requires_grad for t in program.tensors]
 
     def function(*given: torch.Tensor) -> Any:

@@ -29,7 +29,7 @@ _FOLDER = environment.cache_dir() / "tests"
 _SUFFIX = ".mef"
 # Modules that no run has asked for in so many seconds are dropped.
 _KEPT = 14 * 24 * 3600
-# What decides what a compiler makes of a text; the kernels are told by the libraries.
+# What decides what a compiler makes of a text; the libraries say which kernels.
 _COMPILERS = ("torch", "max", "mojo", "target")
 
 

@@ -15,7 +15,7 @@ with names_of("torch"):
     # elements after its start. Not a view to autograd, and with a version counter of its own.
     tensor_in = torch._C._dynamo.guards._reinterpret_tensor
 
-    # How many in C++ hold a storage, which is told by its `_cdata`.
+    # How many in C++ hold a storage, which is named by its `_cdata`.
     storage_uses = torch._C._storage_Use_Count
 
     # Whether a profiler of torch is on.

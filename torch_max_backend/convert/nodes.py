@@ -87,9 +87,9 @@ class NodeConverter:
         except MaxBackendError as e:
             if isinstance(e, ConversionError) and "  at " in str(e):
                 raise
-            told = type(e)(str(e), f"  in {describe_call(node)}", where(node))
-            told.refused = ((node, str(e)),)
-            raise told from e
+            located = type(e)(str(e), f"  in {describe_call(node)}", where(node))
+            located.refused = ((node, str(e)),)
+            raise located from e
         except Exception as e:
             failed = ConversionError(
                 f"The lowering of {node.target} failed: {e}",

@@ -1,5 +1,5 @@
-"""Equal layers of a graph that is only read, not compiled: the first is converted, the others are
-told of, and whoever reads the graph puts what the first became in their places."""
+"""Equal layers of a graph that is only read, not compiled: the first is converted; the reader
+of the graph puts what it became in the places of the others."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def job_of(
 
     Raises:
         UnsupportedError: Something in the graph has no MAX counterpart.
-        OptionError: An option cannot be had here.
+        OptionError: An option is unavailable here.
         StepsError: ``engine="steps"``, and a tensor is not on CPU.
     """
     with own_modes():
@@ -93,7 +93,7 @@ class Job:
         options: The user's options.
         clock: Seconds of each stage.
         engine: ``"steps"``, ``"max"`` or ``"auto"``.
-        record: Is told of each call, where calls are timed.
+        record: Called with the times of each call, where calls are timed.
         partly: Whether torch runs the nodes without a step where those are few, instead of MAX the
             whole graph.
     """
@@ -173,7 +173,7 @@ class Job:
 
     def in_background(self, eager: Function | None = None) -> Function:
         """The function; ``eager``, or else the graph as torch runs it, serves until it is ready,
-        unless it can be had at once."""
+        unless it is ready at once."""
         eager = eager or self.by_torch()
         found, origin = self._found()
         if found is not None:
@@ -266,7 +266,7 @@ class Job:
 
 
 def _look_up(jobs: Sequence[Job], done: dict[Job, Function]) -> list[Job]:
-    """Do the jobs whose models are to be had without compiling; those that remain."""
+    """Do the jobs whose models are ready without compiling; returns those that remain."""
     for job in jobs:
         job.clock.restart()
         models, origin = job._found()

@@ -70,7 +70,7 @@ def executable(
         signature: How the first is called.
         constants: Tensors of the traced graph that are inputs of the model.
         static: Positions of arguments whose memory rarely changes.
-        record: Is told of each call; ``None`` where calls are not timed.
+        record: Called with the times of each call; ``None`` where calls are not timed.
         replay: Capture and replay kernel launches, on a GPU.
         fuse: The option of that name, for a plan.
     """

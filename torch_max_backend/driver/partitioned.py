@@ -178,7 +178,7 @@ class Partitioned:
         return CompiledGraph(function, "", Signature(arguments), {}, self._static)
 
     def in_background(self) -> Function:
-        """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
+        """The function; eager PyTorch runs until it is ready, unless it is ready at once."""
         self.settle()
         if not self.pieces:
             return self.functions()[0]

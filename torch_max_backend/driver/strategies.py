@@ -30,7 +30,7 @@ def start(
 
     Raises:
         UnsupportedError: With ``fallback="error"``: something in the graph has no MAX counterpart.
-        OptionError: An option cannot be had here.
+        OptionError: An option is unavailable here.
     """
     # What a warm start does not need, since AOTAutograd's cache answers.
     from torch_max_backend.driver.autotuned import job_or_candidates

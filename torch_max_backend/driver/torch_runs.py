@@ -48,7 +48,7 @@ def fallback(options: Options) -> str:
 def left_to_torch(
     module: GraphModule, example_inputs: Sequence[Any], error: MaxBackendError, options: Options
 ) -> Callable[..., Any]:
-    """What runs a Dynamo graph of which nothing can be had from MAX."""
+    """What runs a Dynamo graph of which MAX can compile nothing."""
     tell_failed(error, options)
     if fallback(options) != "inductor":
         return module
@@ -71,10 +71,10 @@ def report_once(node: Node, count: int, why: str, inductor: bool) -> None:
     target = str(node.target)
     if target not in _told:
         _told.add(target)
-        log.warning("%s", told(node, count, why, inductor))
+        log.warning("%s", message(node, count, why, inductor))
 
 
-def told(node: Node, count: int, why: str, inductor: bool = False) -> str:
+def message(node: Node, count: int, why: str, inductor: bool = False) -> str:
     """That torch runs an operator, why, and where it is."""
     times = f" ({count} times)" if count > 1 else ""
     return f"Runs in {_name(inductor)}: {describe_call(node)}{times}: {why}\n{where(node)}"

@@ -61,5 +61,5 @@ class Unit(Protocol):
         ...
 
     def in_background(self) -> Function:
-        """The function; eager PyTorch serves until it is ready, unless it can be had at once."""
+        """The function; eager PyTorch runs until it is ready, unless it is ready at once."""
         ...

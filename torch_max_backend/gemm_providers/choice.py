@@ -17,7 +17,7 @@ from torch_max_backend.process.processor import cpu_info
 
 log = get_logger("bank")
 
-# By name; each returns None where its library is not to be had.
+# By name; each returns None where its library is unavailable.
 CANDIDATES: Mapping[str, Callable[[], Provider | None]] = {
     "mojo": lambda: Provider("mojo"),
     "mkl": torch_mkl,

@@ -54,7 +54,7 @@ def _draws(node: Node) -> bool:
         return False
     if all(a.name != "dropout_p" for a in node.target._schema.arguments):
         return True
-    # Attention, mostly without dropout, and then dear to keep.
+    # Attention, mostly without dropout, and then expensive to keep.
     return any(name == "dropout_p" and value != 0 for name, _, value in schema_arguments(node))
 
 

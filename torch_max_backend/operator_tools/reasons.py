@@ -95,7 +95,7 @@ _BY_NAME = (
         r"set$|set_$|_copy$|copy_from|resize|lazy_clone|pin_memory|record_stream|"
         r"shallow_copy|slice_inverse|alias|storage|_like$|meta$",
         Reason(
-            "Memory that a functional graph has not",
+            "Memory that a functional graph does not have",
             "Torch replaces most of them, and the copying namesakes of views, before a graph is "
             "compiled. The rest change where a tensor lies.",
         ),

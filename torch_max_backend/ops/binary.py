@@ -159,7 +159,7 @@ def _floor_quotient(a: TensorValue, b: TensorValue, other: Operand) -> TensorVal
 
 
 def _wrong_sign(remainder: TensorValue, divisor: TensorValue) -> TensorValue:
-    """Whether a remainder is not zero and has not the divisor's sign."""
+    """Whether a remainder is not zero and does not have the divisor's sign."""
     zero = number(0, divisor)
     differ = ops.logical_xor(ops.greater(zero, remainder), ops.greater(zero, divisor))
     return ops.logical_and(numerics.not_equal(remainder, zero), differ)

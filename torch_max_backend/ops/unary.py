@@ -36,7 +36,7 @@ _FLOAT_FUNCTIONS: dict[str, Function] = {
     "sigmoid": numerics.sigmoid,
 }
 
-# these it has not, or many times slower or less exact than the kernels.
+# these it lacks, or has many times slower or less exact than the kernels.
 _KERNEL_FUNCTIONS = (
     "exp2", "expm1", "log2", "log10", "sin", "cos", "tan", "sinc", "asin", "acos", "atan", "sinh",
     "cosh", "asinh", "acosh", "atanh", "erfc",

@@ -110,7 +110,7 @@ def check_compile() -> None:
 
 
 def model_ended() -> None:
-    """Told when a model is freed: tensors that it made may live on."""
+    """Called when a model is freed: tensors that it made may live on."""
     global _orphans
     _orphans = True
 

@@ -68,7 +68,7 @@ class _Line:
                     self._write(f"compiling {self._all()}, {elapsed:.0f} s so far")
                 self._changed.wait(max(_REFRESH, _SHOW_AFTER - elapsed))
             if self._width:
-                # Only compiles too short to be told of were left: take the line back.
+                # Only compiles too short to be shown were left: take the line back.
                 sys.stderr.write("\r" + " " * self._width + "\r")
                 sys.stderr.flush()
                 self._width = 0

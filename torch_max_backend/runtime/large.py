@@ -19,7 +19,7 @@ from torch_max_backend.process import fork_safety
 
 # Bytes of a result that is large, and of the idle ones that are always kept.
 LARGE, IDLE = 4 << 20, 64 << 20
-# Results after which what has not been used since as many is dropped.
+# After so many results, memory that none of them used is freed.
 _SWEEP = 8192
 # The key of memory for temporaries, which is taken by whoever needs as much or less.
 _TEMPORARIES = -1
@@ -204,7 +204,7 @@ def drop_idle() -> None:
 
 
 def is_large(shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-    """Whether a result is better had from ``empty``."""
+    """Whether ``empty`` makes a result faster."""
     return math.prod(shape) * dtype.itemsize >= LARGE
 
 

@@ -12,7 +12,7 @@ from tests.support.groups import compile_group
 
 
 class Curve(torch.nn.Module):
-    """Nothing that is dear to compile."""
+    """Nothing that is expensive to compile."""
 
     def __init__(self) -> None:
         super().__init__()

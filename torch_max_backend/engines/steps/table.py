@@ -189,7 +189,7 @@ class Sized:
             table.words[table.starts[number]] = address
 
     def add(self, table: Table) -> None:
-        """Told of each table that is made."""
+        """Called with each table that is made."""
         self._tables.add(table)
         self.swap()
 

@@ -1,4 +1,4 @@
-"""Complex numbers, which MAX has not, as two tensors of real numbers.
+"""Complex numbers, which MAX does not support, as two tensors of real numbers.
 
 The pass rewrites a functional ATen graph: arguments and results that are complex become tensors of
 pairs, shape ``[..., 2]``, which the runtime makes and unmakes as views; in between a value is two
