@@ -13,6 +13,7 @@ from torch_max_backend.graph.passes import (  # noqa: F401  they define operator
     epilogue_fusion,
     narrow_weights,
 )
+from torch_max_backend.ops.common import numerics
 from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import constant, full, opmath
 from torch_max_backend.ops.common.reduce import is_empty
@@ -138,6 +139,22 @@ def addmm(
     if fits and beta == alpha == 1:
         return product(mat1, mat2, self)
     return _scaled_sum(self, product(mat1, mat2), beta, alpha)
+
+
+@map_to(aten._addmm_activation.default, bank=True)
+def addmm_activation(
+    self: TensorValue,
+    mat1: TensorValue,
+    mat2: TensorValue,
+    *,
+    beta: int | float = 1,
+    alpha: int | float = 1,
+    use_gelu: bool = False,
+) -> TensorValue:
+    """_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1,
+    bool use_gelu=False) -> Tensor"""
+    total = _scaled_sum(self, product(mat1, mat2), beta, alpha)
+    return ops.gelu(total) if use_gelu else numerics.relu(total)
 
 
 @map_to(torch.ops.torch_max_backend.fused_addmm.default, bank=True)

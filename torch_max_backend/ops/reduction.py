@@ -125,6 +125,18 @@ def any_(self: TensorValue) -> TensorValue:
     return _any(self, None)
 
 
+@map_to(aten._is_any_true.default, kernels="base")
+def is_any_true(self: TensorValue) -> TensorValue:
+    """_is_any_true(Tensor self) -> Tensor"""
+    return _any(self, None)
+
+
+@map_to(aten._is_all_true.default, kernels="base")
+def is_all_true(self: TensorValue) -> TensorValue:
+    """_is_all_true(Tensor self) -> Tensor"""
+    return ops.logical_not(_any(ops.logical_not(self), None))
+
+
 @map_to(aten.any.dim, kernels="base")
 def any_dim(self: TensorValue, dim: int, keepdim: bool) -> TensorValue:
     """any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor"""

@@ -30,6 +30,25 @@ def log_softmax(self: TensorValue, dim: int, half_to_float: bool) -> TensorValue
     return _along(self, dim, log_softmax_rows)
 
 
+@map_to(aten._masked_softmax.default, kernels="base")
+def masked_softmax(
+    self: TensorValue, mask: TensorValue, dim: int | None = None, mask_type: int | None = None
+) -> TensorValue:
+    """_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor
+
+    What is true in ``mask`` has no part in the sums, and becomes 0. It is ``[length, length]``
+    (type 0), ``[batch, length]`` of keys (1), or has the shape of ``self`` ``[batch, heads,
+    length, length]`` (2).
+    """
+
+    def softmax_of(x: TensorValue, dim: int) -> TensorValue:
+        seen = ops.reshape(mask, [mask.shape[0], 1, 1, mask.shape[1]]) if mask_type == 1 else mask
+        hidden = ops.broadcast_to(seen, x.shape)
+        return softmax_rows(ops.where(hidden, constant(-math.inf, x.dtype, x.device), x), dim)
+
+    return _along(self, self.rank - 1 if dim is None else dim, softmax_of)
+
+
 def softmax_rows(x: TensorValue, dim: int, *, blind: bool = False) -> TensorValue:
     """Softmax along one dimension.
 

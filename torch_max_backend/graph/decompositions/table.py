@@ -98,6 +98,15 @@ def _efficient_zeros(size: list[int], **options: Any) -> torch.Tensor:
     return torch.zeros(size, **options)
 
 
+def _conv_tbc(
+    self: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0
+) -> torch.Tensor:
+    """Of ``[length, batch, channels]``, with weights ``[kernel, channels, outputs]``."""
+    images, kernels = self.permute(1, 2, 0), weight.permute(2, 1, 0)
+    found = torch.nn.functional.conv1d(images, kernels, bias, padding=pad)
+    return found.permute(2, 0, 1)
+
+
 def _fma(a: torch.Tensor, b: Any, c: torch.Tensor) -> torch.Tensor:
     """As eager computes it; Dynamo makes ``fma`` of ``addcmul_``, which optimizers call."""
     return a * b + c
@@ -107,6 +116,7 @@ _OWN = {
     aten._efficientzerotensor.default: _efficient_zeros,
     aten._trilinear.default: _trilinear,
     aten.angle.default: _angle,
+    aten.conv_tbc.default: _conv_tbc,
     aten.embedding_renorm.default: _embedding_renorm,
     aten.index_add.default: _index_add,
     aten.resize.default: _resize,
