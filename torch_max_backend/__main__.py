@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch_max_backend.bench.command import add_command
 from torch_max_backend.errors import MaxBackendError
 from torch_max_backend.log import say
 from torch_max_backend.operator_tools.command import add_commands
@@ -25,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         The argument for ``sys.exit``.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:2] == ["ops", "new"]:
-        given[:2] = ["ops new"]  # a command of its own: another word after `ops` is a name
+    for two in (["ops", "new"], ["bench", "compare"]):
+        if given[:2] == two:
+            given[:2] = [" ".join(two)]  # a command of its own: another second word is a name
     own = _own(given)
     parsed = parser().parse_args(given[:own])
     parsed.rest = given[own:]  # a script's command line, which argparse would change
@@ -48,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     for add in (_add_cache, _add_doctor, _add_explain, _add_operators):
         add(commands)
     add_commands(commands, _command)
+    add_command(commands, _command)
     return found
 
 

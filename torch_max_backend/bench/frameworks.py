@@ -1,0 +1,79 @@
+"""The frameworks that are compared: what each makes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from torch_max_backend.bench.models import Subject
+
+Made = Callable[..., Any]
+
+
+class Unavailable(Exception):
+    """A framework cannot run this here; the message is the reason."""
+
+
+def _eager(subject: Subject, mode: str) -> Made:
+    return subject.model
+
+
+def _inductor(subject: Subject, mode: str) -> Made:
+    return torch.compile(subject.model)
+
+
+def _max(subject: Subject, mode: str) -> Made:
+    from torch_max_backend import max_backend
+
+    return torch.compile(subject.model, backend=max_backend)
+
+
+def _openvino(subject: Subject, mode: str) -> Made:
+    try:
+        import openvino.torch  # noqa: F401  registers the backend
+    except ImportError as e:
+        raise Unavailable("openvino is not installed") from e
+    if mode == "training":
+        raise Unavailable("it has no training")
+    return torch.compile(subject.model, backend="openvino")
+
+
+def _onnxruntime(subject: Subject, mode: str) -> Made:
+    try:
+        import onnxruntime
+    except ImportError as e:
+        raise Unavailable("onnxruntime is not installed") from e
+    if mode != "inference":
+        raise Unavailable(f"the exported graph has no {mode}")
+    try:
+        exported = torch.onnx.export(
+            subject.model,
+            tuple(subject.args),
+            kwargs=dict(subject.kwargs),
+            dynamo=True,
+            verbose=False,
+        )
+    except Exception as e:
+        raise Unavailable(f"torch.onnx.export: {type(e).__name__}: {e}") from e
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(exported.model_proto.SerializeToString(), options)
+    names = [i.name for i in session.get_inputs()]
+
+    def call(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        given = [*args, *kwargs.values()]
+        feed = {n: v.numpy() for n, v in zip(names, given, strict=True)}
+        return [torch.from_numpy(result) for result in session.run(None, feed)]
+
+    return call
+
+
+FRAMEWORKS: Mapping[str, Callable[[Subject, str], Made]] = {
+    "eager": _eager,
+    "inductor": _inductor,
+    "max": _max,
+    "openvino": _openvino,
+    "onnxruntime": _onnxruntime,
+}
