@@ -23,6 +23,7 @@ PAGES = {
     "benchmarks/training.md": "benchmarks/training.md",
     "benchmarks/operators.md": "benchmarks/operators.md",
     "benchmarks/language-models.md": "benchmarks/language-models.md",
+    "benchmarks/frameworks.md": "benchmarks/frameworks.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

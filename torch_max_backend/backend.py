@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any, Protocol
 
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile
-from torch_max_backend.compat import dynamo_names
+from torch_max_backend.compat import dynamo_names, hooks
 from torch_max_backend.compat.autograd import (
     OutputCode,
     SerializableAOTDispatchCompiler,
@@ -98,9 +99,22 @@ class MaxBackend:
     def _compile(
         self, module: GraphModule, example_inputs: Sequence[Any], options: Options
     ) -> Callable[..., Any]:
+        hooks.watch(_hook_came_late)
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
         return trace(module, example_inputs, options, _Compilers(options), reuse)
+
+
+@cache
+def _hook_came_late(kind: type) -> None:
+    """Said once of each class."""
+    log.warning(
+        "A hook was registered on a %s that is part of a compiled model: it does not run in what "
+        "is compiled already. Register hooks before the first call; or call torch.compiler.reset() "
+        "afterwards; or set torch._dynamo.config.skip_nnmodule_hook_guards = False before it, and "
+        "each call looks for them.",
+        kind.__name__,
+    )
 
 
 @contextmanager

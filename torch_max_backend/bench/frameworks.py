@@ -16,18 +16,25 @@ class Unavailable(Exception):
     """A framework cannot run this here; the message is the reason."""
 
 
+def _compiled(subject: Subject, mode: str, backend: Any) -> Made:
+    if mode == "generate":
+        subject.model.compile(backend=backend)  # in place: `generate` calls the model itself
+        return subject.model
+    return torch.compile(subject.model, backend=backend)
+
+
 def _eager(subject: Subject, mode: str) -> Made:
     return subject.model
 
 
 def _inductor(subject: Subject, mode: str) -> Made:
-    return torch.compile(subject.model)
+    return _compiled(subject, mode, "inductor")
 
 
 def _max(subject: Subject, mode: str) -> Made:
     from torch_max_backend import max_backend
 
-    return torch.compile(subject.model, backend=max_backend)
+    return _compiled(subject, mode, max_backend)
 
 
 def _openvino(subject: Subject, mode: str) -> Made:
@@ -37,7 +44,7 @@ def _openvino(subject: Subject, mode: str) -> Made:
         raise Unavailable("openvino is not installed") from e
     if mode == "training":
         raise Unavailable("it has no training")
-    return torch.compile(subject.model, backend="openvino")
+    return _compiled(subject, mode, "openvino")
 
 
 def _onnxruntime(subject: Subject, mode: str) -> Made:

@@ -14,6 +14,30 @@ from torch_max_backend.bench.spec import Spec
 from torch_max_backend.errors import OptionError
 
 _SEED = 0
+# Of architectures whose configuration has no sizes, or too large ones: ESM-2 of 8 million
+# parameters, and what runs anywhere.
+_SIZES: Mapping[str, Mapping[str, Any]] = {
+    "esm": {
+        "vocab_size": 33,
+        "hidden_size": 320,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 20,
+        "intermediate_size": 1280,
+        "position_embedding_type": "rotary",
+        "token_dropout": True,
+        "mask_token_id": 32,
+        "pad_token_id": 1,
+        "emb_layer_norm_before": False,
+    },
+    "llama": {
+        "vocab_size": 32000,
+        "hidden_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "intermediate_size": 2816,
+    },
+}
 
 
 @dataclass
@@ -131,7 +155,8 @@ def _of_transformers(spec: Spec) -> Subject:
     saved = (folder / "config.json").is_file()
     try:
         kind = transformers.AutoConfig
-        config = kind.from_pretrained(folder) if saved else kind.for_model(spec.model)
+        sizes = _SIZES.get(spec.model, {})
+        config = kind.from_pretrained(folder) if saved else kind.for_model(spec.model, **sizes)
     except ValueError as e:
         raise OptionError(
             f"There is no model {spec.model!r}.",

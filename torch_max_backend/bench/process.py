@@ -77,7 +77,7 @@ def _step(made: Any, subject: Subject, spec: Spec) -> Callable[[bool], Any]:
     if spec.mode == "training":
         return _training_step(made, subject)
     if spec.mode == "generate":
-        return _generating(made, subject, spec)
+        return _generating(subject, spec)
 
     def infer(first: bool) -> Any:
         with torch.no_grad():
@@ -106,18 +106,23 @@ def _training_step(made: Any, subject: Subject) -> Callable[[bool], Any]:
     return train
 
 
-def _generating(made: Any, subject: Subject, spec: Spec) -> Callable[[bool], Any]:
-    if not hasattr(subject.model, "generate"):
+def _generating(subject: Subject, spec: Spec) -> Callable[[bool], Any]:
+    model: Any = subject.model
+    if not hasattr(model, "generate"):
         raise Unavailable("the model has no generate()")
-    if made is not subject.model:
-        subject.model.forward = made.forward if hasattr(made, "forward") else made
-    settings = {"max_new_tokens": spec.new_tokens, "min_new_tokens": spec.new_tokens}
+    model.generation_config.eos_token_id = None  # no token ends the text before its time
+    settings = {
+        "max_new_tokens": spec.new_tokens,
+        "max_cache_len": spec.length + spec.new_tokens,
+        "cache_implementation": "static",
+        "do_sample": False,
+        "pad_token_id": 0,
+        "disable_compile": True,  # by transformers, with inductor
+    }
 
     def generate(first: bool) -> Any:
         with torch.no_grad():
-            return subject.model.generate(
-                **subject.kwargs, do_sample=False, pad_token_id=0, use_cache=True, **settings
-            )
+            return model.generate(**subject.kwargs, **settings)
 
     return generate
 
