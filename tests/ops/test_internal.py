@@ -57,13 +57,21 @@ CASES: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
 
 @cache
 def _programs() -> dict[str, Program]:
-    from tests.conformance.together import both_ways
+    from tests.conformance.program import Program
+    from tests.conformance.together import compile_together
 
-    return both_ways(CASES)
+    programs = [Program(f"{case}-{kind}", *CASES[case], kind == "dynamic") for case, kind in RUNS]
+    compile_together(programs)
+    return {p.name: p for p in programs}
+
+
+# torch has no shape function of a masked softmax for symbolic sizes.
+RUNS = [
+    (c, k) for c in CASES for k in ("static", "dynamic") if not (k == "dynamic" and "mask" in c)
+]
 
 
 @compile_group("internal operators")
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "kind"), RUNS)
 def test_values_are_torchs(case: str, kind: str) -> None:
     _programs()[f"{case}-{kind}"].assert_agrees(equal_nan=True)
