@@ -31,9 +31,12 @@ _SOURCES = {place: source for source, place in PAGES.items()}
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages."""
+    """Add the pages, and the pictures in them."""
     for source, place in PAGES.items():
         files.append(File.generated(config, place, content=(ROOT / source).read_text()))
+    for picture in sorted((ROOT / "benchmarks").rglob("*.png")):
+        place = picture.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, place, abs_src_path=str(picture)))
     return files
 
 

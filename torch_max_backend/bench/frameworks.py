@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,7 +64,8 @@ def _onnxruntime(subject: Subject, mode: str) -> Made:
             verbose=False,
         )
     except Exception as e:
-        raise Unavailable(f"torch.onnx.export: {type(e).__name__}: {e}") from e
+        reason = re.sub(r"\x1b\[\d+m", "", " ".join(str(e).split()))[:200]
+        raise Unavailable(f"torch.onnx.export: {type(e).__name__}: {reason}") from e
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(exported.model_proto.SerializeToString(), options)

@@ -169,7 +169,8 @@ def _of_transformers(spec: Spec) -> Subject:
             break
     else:
         raise OptionError(f"transformers has no model for {type(config).__name__} alone.")
-    model = made.from_pretrained(folder) if saved else made(config)
+    config.use_cache = spec.mode == "generate"
+    model = made.from_pretrained(folder, config=config) if saved else made(config)
     if model.main_input_name == "pixel_values":
         size = getattr(config, "image_size", 224)
         sides = size if isinstance(size, (list, tuple)) else (size, size)
