@@ -24,6 +24,8 @@ from torch_max_backend.bench.spec import Spec
 
 # The truth that all are compared with: eager PyTorch in float64.
 TRUTH = "float64"
+# What the calls of `generate` make.
+GENERATED = "new tokens"
 # Calls that are not counted, and the most that are.
 _WARM, _MOST = 3, 2000
 
@@ -58,7 +60,7 @@ def measure(framework: str, spec: Spec, results: Path) -> dict[str, Any]:
         "calls": calls,
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
         "items": subject.items if spec.mode != "generate" else spec.batch * spec.new_tokens,
-        "unit": subject.unit,
+        "unit": GENERATED if spec.mode == "generate" else subject.unit,
     }
 
 

@@ -25,6 +25,7 @@ _COLUMNS: Sequence[tuple[str, str, str]] = (
     ("memory MB", "memory_mb", ",.0f"),
     ("largest difference", "largest_difference", ".1e"),
     ("mean difference", "mean_difference", ".1e"),
+    ("same tokens", "same_tokens", ".0%"),
 )
 _PACKAGES = ("torch", "torch_max_backend", "max", "transformers", "timm", "openvino", "onnxruntime")
 
@@ -71,21 +72,23 @@ def markdown(found: Mapping[str, Any]) -> str:
     """A report as a table."""
     spec, machine = found["spec"], found["machine"]
     unit = next((r["unit"] for r in found["frameworks"].values() if "unit" in r), "items")
-    heads = [f"{unit} a second" if key == "per_second" else head for head, key, _ in _COLUMNS]
+    kept = {key for row in found["frameworks"].values() for key in row}
+    columns = [column for column in _COLUMNS if column[1] in kept]
+    heads = [f"{unit} a second" if key == "per_second" else head for head, key, _ in columns]
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
     settings = f"batch {spec['batch']}, length {spec['length']}, {spec['dtype']}, {spec['mode']}"
     lines = [
         f"**{spec['model']}**: {settings}, {spec['device']}. {machine['processor']}; {versions}.",
         "",
         f"| framework | {' | '.join(heads)} |",
-        f"|---|{'---:|' * len(_COLUMNS)}",
+        f"|---|{'---:|' * len(columns)}",
     ]
     for name, row in found["frameworks"].items():
         if "failed" in row:
             reason = " ".join(row["failed"].split()).replace("|", "\\|")
-            lines.append(f"| {name} | {reason} |{' |' * (len(_COLUMNS) - 1)}")
+            lines.append(f"| {name} | {reason} |{' |' * (len(columns) - 1)}")
             continue
-        cells = [format(row[key], form) if key in row else "" for _, key, form in _COLUMNS]
+        cells = [format(row[key], form) if key in row else "" for _, key, form in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from torch_max_backend import environment
-from torch_max_backend.bench.process import TRUTH
+from torch_max_backend.bench.process import GENERATED, TRUTH
 from torch_max_backend.bench.spec import Spec
 
 Row = dict[str, Any]
@@ -104,15 +104,17 @@ def _row(turns: Sequence[Row], results: Path, truth: Path | None) -> Row:
         "calls_ms": calls,
     }
     if truth is not None:
-        row |= _differences(results, truth / "truth.pt")
+        row |= _differences(results, truth / "truth.pt", row["unit"] == GENERATED)
     return row
 
 
-def _differences(results: Path, truth: Path) -> Row:
-    """The largest and the mean difference from float64."""
+def _differences(results: Path, truth: Path, tokens: bool = False) -> Row:
+    """The largest and the mean difference from float64, or the share of tokens that are its."""
     ours, exact = torch.load(results), torch.load(truth)
     if [t.shape for t in ours] != [t.shape for t in exact] or not ours:
         return {}
+    if tokens:
+        return {"same_tokens": (ours[0] == exact[0]).double().mean().item()}
     both = [((a - b).abs(), b) for a, b in zip(ours, exact, strict=True) if a.numel()]
     count = sum(d.numel() for d, _ in both)
     return {
