@@ -162,6 +162,13 @@ def test_reports_of_two_machines_say_what_differs() -> None:
     assert "They differ in: batch." in text
 
 
+def test_generated_text_is_compared_token_by_token(tmp_path: Path) -> None:
+    for name, text in (("a", [[1.0, 2, 3, 4]]), ("b", [[1.0, 2, 3, 9]])):
+        torch.save([torch.tensor(text)], tmp_path / name)
+    found = running._differences(tmp_path / "a", tmp_path / "b", tokens=True)
+    assert found == {"same_tokens": 0.75}
+
+
 def test_generation_needs_a_model_that_generates() -> None:
     subject = Subject(torch.nn.Linear(2, 2), (torch.ones(2),))
     with pytest.raises(frameworks.Unavailable, match="has no generate"):
