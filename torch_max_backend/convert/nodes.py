@@ -8,11 +8,7 @@ from typing import Any
 
 import torch
 from max.dtype import DType
-from max.graph import (
-    DeviceRef,
-    TensorValue,
-    ops,
-)
+from max.graph import DeviceRef, TensorValue, ops
 from torch import SymFloat, SymInt
 from torch.fx import GraphModule, Node
 

@@ -119,15 +119,9 @@ for _name, _reducer, _finder in (
     map_to(getattr(aten, f"arg{_name}").default, kernels="base")(_position(_finder))
 
 
-@map_to(aten.any.default, kernels="base")
+@map_to(aten.any.default, aten._is_any_true.default, kernels="base")
 def any_(self: TensorValue) -> TensorValue:
     """any(Tensor self) -> Tensor"""
-    return _any(self, None)
-
-
-@map_to(aten._is_any_true.default, kernels="base")
-def is_any_true(self: TensorValue) -> TensorValue:
-    """_is_any_true(Tensor self) -> Tensor"""
     return _any(self, None)
 
 

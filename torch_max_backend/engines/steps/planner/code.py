@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch_max_backend.engines.steps.planner.graph import Value
-from torch_max_backend.engines.steps.planner.tasks import (
-    Number,
-)
+from torch_max_backend.engines.steps.planner.tasks import Number
 from torch_max_backend.engines.steps.planner.views import View
 from torch_max_backend.engines.steps.programs import Instruction
 
