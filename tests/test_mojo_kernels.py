@@ -109,6 +109,28 @@ def test_every_kernel_that_gpus_have_is_compiled_for_them() -> None:
     assert not missing, "give each a graph in tests/gpu/kernels/, or assert that it is for CPUs"
 
 
+def test_a_library_is_named_after_its_own_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So an edit compiles again what contains it, and nothing else."""
+    from torch_max_backend.registry import kernel_sources as module
+
+    texts = {"core.lines": "", "a.sums": "from ..core.lines import *\n"}
+    texts |= {"b.parts": "", "b.means": "from .parts import *\n"}
+    root = tmp_path / "kernels"
+    module.write_modules(texts, root)
+    monkeypatch.setattr(module, "kernel_sources", lambda: root)
+
+    def names() -> list[str]:
+        return [module.kernel_library_name.__wrapped__(n) for n in ("base", "a.sums", "b.means")]
+
+    before = names()
+    (root / "core" / "lines.mojo").write_text("# Other lines.\n")
+    assert [a == b for a, b in zip(before, names(), strict=True)] == [True, False, True]
+    (root / "b" / "parts.mojo").write_text("# Other parts.\n")
+    assert [a == b for a, b in zip(before, names(), strict=True)] == [True, False, False]
+
+
 def test_no_kernel_is_registered_by_two_libraries() -> None:
     """MAX refuses a graph that loads two libraries with a kernel of one name."""
     from torch_max_backend.registry.kernel_sources import family_sources, kernel_sources

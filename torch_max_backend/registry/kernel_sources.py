@@ -52,10 +52,18 @@ def kernel_digest() -> str:
     return source_digest(kernel_sources())
 
 
+@cache
 def kernel_library_name(library: str = BASE) -> str:
-    """The name of the file that holds a precompiled library."""
+    """The name of the file that holds a precompiled library.
+
+    Raises:
+        CompilationError: There is no such family.
+    """
+    digest = hashlib.sha256(version("mojo-compiler").encode())
+    for name, text in sorted(family_sources(_module(library)).items()):
+        digest.update(f"{name}\0{text}\0".encode())
     # MAX caches the analysis of a library by path, so the name carries the content.
-    return f"{library.replace('.', '_')}_{kernel_digest()[:24]}.mojoc"
+    return f"{library.replace('.', '_')}_{digest.hexdigest()[:24]}.mojoc"
 
 
 @cache
@@ -181,13 +189,17 @@ def write_modules(texts: Mapping[str, str], package: Path) -> None:
         path.write_text(text)
 
 
+def _module(library: str) -> str:
+    return "__init__" if library == BASE else library
+
+
 def _path(module: str) -> str:
     return module.replace(".", "/") + ".mojo"
 
 
 def _gather(library: str, folder: Path) -> None:
     """Make ``folder`` the Mojo package of a library: its family and what that imports."""
-    write_modules(family_sources("__init__" if library == BASE else library), folder)
+    write_modules(family_sources(_module(library)), folder)
     if library != BASE:
         (folder / "__init__.mojo").write_text(f"from .{library} import *\n")
 
