@@ -14,6 +14,7 @@ from tests.support.step_libraries import lent
 
 SAVE = """
 import sys, torch
+from tests.support.module_cache import kept_compiles
 from torch_max_backend import max_backend
 
 def function(x, w):
@@ -22,7 +23,8 @@ def function(x, w):
 torch.manual_seed(0)
 x, w = torch.randn(5, 7), torch.randn(7, 7)
 compiled = torch.compile(function, backend=max_backend, fullgraph=True, dynamic=True)
-compiled.aot_compile(((x, w), {})).save_compiled_function(sys.argv[1])
+with kept_compiles():
+    compiled.aot_compile(((x, w), {})).save_compiled_function(sys.argv[1])
 """
 
 LOAD = """

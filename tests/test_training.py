@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 
 from tests.precompiled import Interpreted
+from tests.support.module_cache import kept_compiles
 from torch_max_backend import UnsupportedError, max_backend
 from torch_max_backend.cache import loaded_models, store
 from torch_max_backend.driver.unit import CompiledGraph
@@ -54,6 +55,7 @@ def _gradients(function: Any, module: nn.Module, x: Tensor) -> list[Tensor]:
     return [p.grad.clone() for p in module.parameters() if p.grad is not None]
 
 
+@kept_compiles()
 def test_forward_and_backward_are_one_module(modules: list[int], private_cache: Path) -> None:
     torch.manual_seed(0)
     module, x = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.LayerNorm(5)), torch.randn(4, 6)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         MaxBackendError,
         OptionError,
         PackageError,
+        PatchError,
         RegistrationError,
         SettingError,
         UnsupportedDeviceError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     )
     from torch_max_backend.explanation import Explanation, explain
     from torch_max_backend.mojo_operator import mojo_op
+    from torch_max_backend.patching import compiled, packed, patch, unpatch
     from torch_max_backend.registry.lowerings import Refusal, map_to
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "MaxBackendError",
     "OptionError",
     "PackageError",
+    "PatchError",
     "Refusal",
     "RegistrationError",
     "SettingError",
@@ -51,24 +54,32 @@ __all__ = [
     "UnsupportedDtypeError",
     "UnsupportedError",
     "UnsupportedOperatorError",
+    "compiled",
     "explain",
     "export",
     "load",
     "map_to",
     "max_backend",
     "mojo_op",
+    "packed",
+    "patch",
+    "unpatch",
 ]
 
 # Errors are in `errors`.
 _PLACES = {
     "Explanation": "explanation",
     "Refusal": "registry.lowerings",
+    "compiled": "patching",
     "explain": "explanation",
     "export": "ahead_of_time.exporting",
     "load": "ahead_of_time.loading",
     "map_to": "registry.lowerings",
     "max_backend": "backend",
     "mojo_op": "mojo_operator",
+    "packed": "patching",
+    "patch": "patching",
+    "unpatch": "patching",
 }
 
 

@@ -54,6 +54,10 @@ class RegistrationError(MaxBackendError):
     """A lowering was registered wrongly: twice, for a mutating overload, with another signature."""
 
 
+class PatchError(MaxBackendError):
+    """A model cannot be patched as was asked."""
+
+
 class UnsupportedError(MaxBackendError):
     """Something of the graph cannot be expressed in MAX."""
 

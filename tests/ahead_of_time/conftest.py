@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.ahead_of_time.models import CASES
+from tests.support.module_cache import kept_compiles
 from tests.support.step_libraries import lent
 
 
@@ -28,7 +30,8 @@ def _exported(root: Path, engine: str) -> Path:
     from torch_max_backend import export
     from torch_max_backend.ahead_of_time.exporting import Prepared
 
-    with pytest.MonkeyPatch.context() as patch, lent(root / "cache"):
+    kept = kept_compiles() if engine == "max" else nullcontext()
+    with pytest.MonkeyPatch.context() as patch, lent(root / "cache"), kept:
         patch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(root / "cache"))
         patch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
         programs = {

@@ -52,6 +52,7 @@ from unittest import mock
 import torch
 from max.graph import TensorType, ops
 from torch._dynamo.utils import counters
+from tests.support.module_cache import kept_compiles
 from torch_max_backend import map_to, max_backend, mojo_op
 from torch_max_backend.driver.job import job_of
 from torch_max_backend.registry import kernel_sources
@@ -80,6 +81,7 @@ operators = {
 }
 x = torch.zeros(4)
 counts = {"compiled": 0, "precompiled": 0}
+kept_compiles().__enter__()
 
 def counted(owner, name, what):
     real = getattr(owner, name)
@@ -132,13 +134,14 @@ def run(folder: Path, number: int) -> dict[str, Any]:
     program = folder / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), str(folder), kernel("add", number)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=root)
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_changed_sources_are_compiled_in_the_next_process(
-    private_cache: Path, tmp_path: Path
+    lent_libraries: Path, tmp_path: Path
 ) -> None:
     first = run(tmp_path, 2)
     assert first["values"] == dict.fromkeys(FORMS, 2.0)

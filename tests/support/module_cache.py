@@ -10,22 +10,26 @@ import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
-from torch_max_backend import environment
+from tests.support.home import HOME
 from torch_max_backend.cache.compatibility import environment_components
 from torch_max_backend.engines.max.loading import load_models, load_serialized
 from torch_max_backend.engines.max.module import compile_module, serialized
 from torch_max_backend.errors import CacheError
+from torch_max_backend.registry.kernel_sources import _precompile, kernel_library_names
 
 if TYPE_CHECKING:
     from max.graph import Module
 
-# Some tests change the cache directory.
-_FOLDER = environment.cache_dir() / "tests"
+_FOLDER = HOME / "tests"
+_KERNELS = HOME / "kernels"
 _SUFFIX = ".mef"
 # Modules that no run has asked for in so many seconds are dropped.
 _KEPT = 14 * 24 * 3600
@@ -70,15 +74,63 @@ def artifact_of(module: Module, libraries: Sequence[Path], what: str, target: st
     return found
 
 
+@contextlib.contextmanager
+def kept_compiles() -> Iterator[None]:
+    """In the body, a graph that the backend compiles in this process is compiled once a machine.
+
+    For tests with a cache of their own that are about everything but the compiler.
+    """
+    from torch_max_backend.engines.max import loading, module
+    from torch_max_backend.registry import kernel_sources
+
+    with (
+        mock.patch.object(module, "compile_module", _compiled),
+        mock.patch.object(module, "serialized", lambda made: made.artifact),
+        mock.patch.object(loading, "load_models", _loaded),
+        mock.patch.object(kernel_sources, "_precompile", _precompiled),
+    ):
+        yield
+
+
+@dataclass(frozen=True)
+class _Kept:
+    artifact: bytes
+
+
+def _compiled(module: Module, libraries: Sequence[Path], what: str, count: int = 0) -> _Kept:
+    return _Kept(artifact_of(module, libraries, what))
+
+
+def _loaded(made: Any) -> list[Any]:
+    return load_serialized(made.artifact) if isinstance(made, _Kept) else load_models(made)
+
+
+def _precompiled(sources: Path, out: Path) -> None:
+    known = _KERNELS / out.name
+    if known.is_file():
+        shutil.copy(known, out)
+        return
+    _precompile(sources, out)
+    if out.name in kernel_library_names():
+        partial = _KERNELS / f".partial-{secrets.token_hex(8)}"
+        shutil.copy(out, partial)
+        os.replace(partial, known)
+
+
 def _path(module: Module, libraries: Sequence[Path], target: str = "") -> Path | None:
     if os.environ.get("TORCH_MAX_BACKEND_TEST_CACHE") == "0":
         return None
     parts = environment_components()
-    content = hashlib.sha256(f"{module.mlir_module}\n{target}".encode())
+    text = str(module.mlir_module)
+    for library in libraries:
+        # Tests have caches of their own, where the same libraries have other paths.
+        text = text.replace(str(library), library.name)
+    content = hashlib.sha256(f"{text}\n{target}".encode())
     for name in _COMPILERS:
         content.update(parts[name].encode())
     for library in sorted(libraries):
-        content.update(hashlib.sha256(library.read_bytes()).digest())
+        # The name says what it was made of; no two precompilations give the same bytes.
+        content.update(library.name.encode())
     return _FOLDER / f"{content.hexdigest()}{_SUFFIX}"
 
 

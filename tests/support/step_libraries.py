@@ -9,11 +9,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from torch_max_backend import environment
+from tests.support.home import HOME
 from torch_max_backend.cache.kernel_libraries import FOLDER
 
-# Of tests that change the cache directory themselves.
-_ORIGINAL = environment.cache_dir() / FOLDER
+_ORIGINAL = HOME / FOLDER
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from torch_max_backend.compat.names import names_of
 
 with names_of("torch"):
     from torch._dynamo import config, symbolic_convert
+    from torch.nn.modules import module as module_calls
 
 _METHODS = (
     "register_forward_hook",
@@ -71,4 +72,14 @@ def _install(warn: Callable[[type], None]) -> None:
         setattr(nn.Module, name, watched)
 
 
-__all__ = ["watch"]
+def any_for_all_modules() -> bool:
+    """Whether hooks are registered that every module calls."""
+    return bool(
+        module_calls._global_forward_hooks
+        or module_calls._global_forward_pre_hooks
+        or module_calls._global_backward_hooks
+        or module_calls._global_backward_pre_hooks
+    )
+
+
+__all__ = ["any_for_all_modules", "watch"]
