@@ -81,7 +81,8 @@ operators = {
 }
 x = torch.zeros(4)
 counts = {"compiled": 0, "precompiled": 0}
-kept_compiles().__enter__()
+kept = kept_compiles()
+kept.__enter__()
 
 def counted(owner, name, what):
     real = getattr(owner, name)
