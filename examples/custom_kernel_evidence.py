@@ -3,7 +3,7 @@
 Each row runs a protein model (ESM-2, random weights) in eager PyTorch and with some of its modules
 patched, in turns, on proteins of several lengths, and compares the results. Usage:
 
-    python examples/custom_kernel_evidence.py [--layers 4] [--width 320] [--lengths 64 256] [--batch 1]
+    python examples/custom_kernel_evidence.py --layers 4 --width 320 --lengths 64 256 --batch 1
 
 ``CASES`` holds the patches. To measure a kernel of your own, add a row: the class of the modules it
 is for, and a function of the module and its arguments.
@@ -16,6 +16,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,8 @@ bias_gelu = mojo_op(
         ) raises:
             @always_inline
             def body[width: Int](at: Coord[...]) {var x, var bias} -> SIMD[output.dtype, width]:
-                var v = x.load[width](at) + bias.load[width](at)
-                return v * 0.5 * (1 + erf(v * 0.7071067811865476))
+                var v = (x.load[width](at) + bias.load[width](at)).cast[DType.float32]()
+                return (v * 0.5 * (1 + erf(v * 0.7071067811865476))).cast[output.dtype]()
 
             foreach[target=target](body, output, ctx)
     """,
@@ -82,6 +83,10 @@ def milliseconds(run: Callable[[], Any], seconds: float) -> float:
     return statistics.median(times)
 
 
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 def processor() -> str:
     """The name of the CPU."""
     info = Path("/proc/cpuinfo")
@@ -99,28 +104,26 @@ def evidence(arguments: argparse.Namespace) -> list[str]:
         position_embedding_type="rotary", pad_token_id=1, mask_token_id=32,
     )  # fmt: skip
     model = EsmModel(config, add_pooling_layer=False).eval()
-    rows = [
-        "| case | length | baseline ms | patched ms | speed-up | tokens/s | largest difference | mean |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    columns = ("case", "length", "baseline ms", "patched ms", "speed-up", "tokens/s")
+    rows = [_row(*columns, "largest difference", "mean difference"), _row(*["---"] * 8)]
+    print(*rows, sep="\n")
     for name, rewrites in CASES.items():
         for length in arguments.lengths:
             tokens = torch.randint(4, 24, (arguments.batch, length))
-            expected = model(tokens).last_hidden_state
-            times: dict[bool, list[float]] = {False: [], True: []}
+            call = partial(model, tokens)
+            expected = call().last_hidden_state
+            given, times = rewrites(), ([], [])
             for _ in range(3):  # in turns: a machine may slow down
-                times[False].append(milliseconds(lambda: model(tokens), arguments.seconds / 3))
-                with patch(model, made := rewrites()):
-                    difference = (model(tokens).last_hidden_state - expected).abs()
-                    model(tokens)
-                    times[True].append(milliseconds(lambda: model(tokens), arguments.seconds / 3))
-                del made
-            base, ours = (statistics.median(times[k]) for k in (False, True))
-            rows.append(
-                f"| {name} | {length} | {base:.2f} | {ours:.2f} | {base / ours:.2f} | "
-                f"{1e3 * tokens.numel() / ours:,.0f} | {difference.max():.1e} | "
-                f"{difference.mean():.1e} |"
-            )
+                times[0].append(milliseconds(call, arguments.seconds / 3))
+                with patch(model, given):
+                    difference = (call().last_hidden_state - expected).abs()
+                    call()
+                    times[1].append(milliseconds(call, arguments.seconds / 3))
+            base, ours = map(statistics.median, times)
+            figures = (f"{base:.2f}", f"{ours:.2f}", f"{base / ours:.2f}")
+            figures += (f"{1e3 * tokens.numel() / ours:,.0f}",)
+            figures += (f"{difference.max():.1e}", f"{difference.mean():.1e}")
+            rows.append(_row(name, length, *figures))
             print(rows[-1], flush=True)
     return rows
 
@@ -136,8 +139,8 @@ def main() -> None:
     arguments = parser.parse_args()
     packages = ("torch", "transformers", "max", "torch-max-backend")
     rows = [
-        f"ESM-2, {arguments.layers} layers, {arguments.width} wide, float32, batch {arguments.batch}; "
-        f"{processor()}, {torch.get_num_threads()} threads; "
+        f"ESM-2, {arguments.layers} layers, {arguments.width} wide, float32, batch "
+        f"{arguments.batch}; {processor()}, {torch.get_num_threads()} threads; "
         + ", ".join(f"{p} {version(p)}" for p in packages),
         "",
         *evidence(arguments),

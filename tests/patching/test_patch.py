@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 
 from torch_max_backend import compiled, patch, unpatch
 from torch_max_backend.errors import PatchError
-from torch_max_backend.patching.compiled import is_block
+from torch_max_backend.patching.blocks import is_block
 
 
 class Feedforward(nn.Module):

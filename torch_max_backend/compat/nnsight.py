@@ -19,14 +19,14 @@ _SOURCE = "nnsight.intervention.source"
 def is_controller(forward: Any) -> bool:
     """Whether a forward is one that nnsight has set, which does nothing outside a trace."""
     source = sys.modules.get(_SOURCE)
-    return source is not None and isinstance(forward, source.Controller)  # type: ignore[attr-defined]
+    return source is not None and isinstance(forward, source.Controller)
 
 
 def tracing(module: nn.Module) -> Any:
     """What runs the trace that a module is part of now, with the module's name in it and the names
     of its arguments, its skipping and its results; or ``None``."""
     source = sys.modules.get(_SOURCE)
-    if source is None or (state := module.__dict__.get(source.STATE)) is None:  # type: ignore[attr-defined]
+    if source is None or (state := module.__dict__.get(source.STATE)) is None:
         return None
     found = state.active()
     return None if found[0] is None else found

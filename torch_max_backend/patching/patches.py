@@ -177,7 +177,7 @@ def patch(
         PatchError: Nothing in the model fits a key; or nnsight has wrapped a module already; or a
             rewrite cannot be made for a module.
     """
-    from torch_max_backend.patching.compiled import compiled, is_block
+    from torch_max_backend.patching.blocks import compiled, is_block
 
     given: Mapping[Key, Any] = {is_block: compiled()} if rewrites is None else rewrites
     made = {k: v if hasattr(v, "forwards") else _Function(v) for k, v in given.items()}

@@ -1,4 +1,4 @@
-"""Linear layers of one argument as one matrix product: the queries, keys and values of attention."""
+"""Linear layers of one argument as one matrix product: queries, keys and values of attention."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class packed:
             PatchError: Fewer than two names; or one is no ``nn.Linear`` of the module; or the
                 layers differ in what they take: the number of features, dtype, device.
         """
-        layers = [getattr(module, name, None) for name in self._names]
-        linear = [m for m in layers if type(m) is nn.Linear]
+        layers: list[Any] = [getattr(module, name, None) for name in self._names]
+        linear: list[nn.Linear] = [m for m in layers if type(m) is nn.Linear]
         kinds = {(m.in_features, m.weight.dtype, m.weight.device) for m in linear}
         if len(linear) < 2 or len(linear) < len(layers) or len(kinds) > 1:
             found = ", ".join(f"{n}: {m}" for n, m in zip(self._names, layers, strict=True))
