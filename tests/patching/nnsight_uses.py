@@ -90,7 +90,7 @@ def cached(model: Any) -> list[Any]:
 
 def generated(model: Any) -> list[Any]:
     with torch.no_grad(), model.generate(X, max_new_tokens=4, do_sample=False) as tracer:
-        steps = list().save()  # noqa: C408  nnsight looks for a name
+        steps = [].save()
         for _ in tracer.iter[:]:
             steps.append(model.transformer.h[2].output.clone())
     with torch.no_grad(), model.generate(X, max_new_tokens=4, do_sample=False) as tracer:
