@@ -24,6 +24,7 @@ PAGES = {
     "benchmarks/operators.md": "benchmarks/operators.md",
     "benchmarks/language-models.md": "benchmarks/language-models.md",
     "benchmarks/frameworks.md": "benchmarks/frameworks.md",
+    "benchmarks/distributed.md": "benchmarks/distributed.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from torch.fx import GraphModule
 
-from torch_max_backend import environment, profile
+from torch_max_backend import environment, profile, unused_backend
 from torch_max_backend.compat import dynamo_names, hooks
 from torch_max_backend.compat.autograd import (
     OutputCode,
@@ -45,6 +45,9 @@ class MaxBackend:
 
     __name__ = "max"
 
+    # torch.compile (2.15) calls it when it is given this backend.
+    _dynamo_backend_init = staticmethod(unused_backend.asked)
+
     def __call__(
         self,
         module: GraphModule,
@@ -69,6 +72,7 @@ class MaxBackend:
             ConversionError: With ``fallback="error"``: a lowering failed.
             CompilationError: With ``fallback="error"``: MAX could not compile the graph.
         """
+        unused_backend.reached()
         try:
             parsed = Options.parse(mode, options)
             saved = config.bypass_autograd_cache_key

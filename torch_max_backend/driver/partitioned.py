@@ -32,6 +32,7 @@ from torch_max_backend.driver.torch_runs import (
 )
 from torch_max_backend.driver.unit import CompiledGraph, Function
 from torch_max_backend.errors import MaxBackendError, OptionError
+from torch_max_backend.graph.capability import is_collective
 from torch_max_backend.graph.nested import body, every_node
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.graph.split import split, work
@@ -41,6 +42,8 @@ from torch_max_backend.options import Options
 # stay with torch unless an option says otherwise: there is nothing to fuse, or not enough to pay
 # for one more call.
 LEAST_GRAPH, LEAST_PART = 2, 6
+# Between collectives, which there is no graph without.
+LEAST_BETWEEN_COLLECTIVES = 2
 
 
 @dataclass(eq=False)
@@ -126,7 +129,10 @@ class Partitioned:
             ):
                 self.pieces = [Piece(self.module, self._static, self._exact)]
             return
-        found = split(self.module, self.reasons, LEAST_PART if least is None else least)
+        if least is None:
+            apart = {n.target for n in self.module.graph.nodes if n.name in self.reasons}
+            least = LEAST_BETWEEN_COLLECTIVES if all(map(is_collective, apart)) else LEAST_PART
+        found = split(self.module, self.reasons, least)
         self.whole, self.merged = found.whole, found.merged
         names = [n.name for n in self.module.graph.nodes if n.op == "placeholder"]
         static = {names[i] for i in self._static}
@@ -245,6 +251,8 @@ class Partitioned:
             known[f"eager {target}"] += count
         for name, why in self.reasons.items():
             target = str(nodes[name].target)
+            if is_collective(nodes[name].target):
+                continue  # nobody expects them to be compiled
             report_once(nodes[name], often[target], why, self._inductor)
 
 

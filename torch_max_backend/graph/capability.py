@@ -46,8 +46,19 @@ _MISSING = {
 }
 
 
+def is_collective(op: object) -> bool:
+    """Whether an operator communicates: one of ``torch.distributed``'s functional collectives, or
+    the wait for one."""
+    return isinstance(op, OpOverload) and op.namespace in ("_c10d_functional", "_dtensor")
+
+
 def missing(op: OpOverload) -> Refusal:
     """Why an overload has no lowering."""
+    if is_collective(op):
+        return Refusal(
+            "a collective, which torch.distributed runs between the parts that are compiled; "
+            "fallback='error' does not go with it"
+        )
     if op.namespace not in ("aten", "prims"):
         return Refusal(
             "an operator from outside PyTorch, whose code MAX cannot see; give it a lowering with "
