@@ -2,8 +2,8 @@
 
     uv run python -m benchmarks.distributed    # about ten minutes on 2 cores
 
-Each framework has processes of its own, in turns, on one thread each, with gloo; the model is compiled
-inside DistributedDataParallel. Writes ``distributed.json``, by processor, and the table of
+Each framework has processes of its own, in turns, on one thread each, with gloo; the model is
+compiled inside DistributedDataParallel. Writes ``distributed.json``, by processor, and the table of
 ``distributed.md`` beside this file. It wants an idle machine.
 """
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UnsupportedOperatorError,
     )
-    from torch_max_backend.explanation import Explanation, explain
+    from torch_max_backend.explanation import Explanation, check, explain
     from torch_max_backend.mojo_operator import mojo_op
     from torch_max_backend.patching import compiled, packed, patch, unpatch
     from torch_max_backend.registry.lowerings import Refusal, map_to
@@ -54,6 +54,7 @@ __all__ = [
     "UnsupportedDtypeError",
     "UnsupportedError",
     "UnsupportedOperatorError",
+    "check",
     "compiled",
     "explain",
     "export",
@@ -70,6 +71,7 @@ __all__ = [
 _PLACES = {
     "Explanation": "explanation",
     "Refusal": "registry.lowerings",
+    "check": "explanation",
     "compiled": "patching",
     "explain": "explanation",
     "export": "ahead_of_time.exporting",

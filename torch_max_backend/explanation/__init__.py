@@ -12,10 +12,22 @@ from torch.fx import GraphModule
 
 from torch_max_backend import backend
 from torch_max_backend.compat.dynamo import output_graph
+from torch_max_backend.explanation.check import Check, check
 from torch_max_backend.explanation.report import Break, Explanation, GraphReport, graph_report
+from torch_max_backend.explanation.stages import Stage, readable, stages_of
 from torch_max_backend.options import Options
 
-__all__ = ["Break", "Explanation", "GraphReport", "explain", "explained", "original"]
+__all__ = [
+    "Break",
+    "Check",
+    "Explanation",
+    "GraphReport",
+    "Stage",
+    "check",
+    "explain",
+    "explained",
+    "original",
+]
 
 if TYPE_CHECKING:
     from torch_max_backend.driver.partitioned import Partitioned
@@ -88,6 +100,8 @@ def explained(plans: list[tuple[str, Partitioned]] | None = None) -> Iterator[Ex
         example_inputs: Sequence[Any],
         options: Options,
     ) -> Callable[..., Any]:
+        text = readable(module)
+        found.add_stages(Stage(len(found.graphs), "dynamo", lambda: text))
         return backend.trace(
             module, example_inputs, options, _Collector(found, options, plans), False
         )
@@ -130,8 +144,10 @@ class _Collector:
         from torch_max_backend.driver.autograd_cache import MaxOutputCode
         from torch_max_backend.driver.partitioned import Partitioned
 
+        number, text = len(self.found.graphs), readable(module)
         plan = Partitioned(module, static, self.options, exact)
         plan.settle()
+        self.found.add_stages(Stage(number, "aten", lambda: text), *stages_of(number, plan))
         self.plans.append((kind, plan))
         self.found.graphs.append(graph_report(kind, plan, exact))
 

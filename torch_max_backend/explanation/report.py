@@ -16,6 +16,7 @@ from torch_max_backend.compat.operators import OpOverload
 if TYPE_CHECKING:
     from torch_max_backend.driver.job import Job
     from torch_max_backend.driver.partitioned import Partitioned, Piece
+    from torch_max_backend.explanation.stages import Stage
 
 
 # Why torch runs operators that MAX would take.
@@ -129,6 +130,19 @@ class Explanation:
     breaks: list[Break] = field(default_factory=list)
     parameters: int = 0
     parameter_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._stages: list[Stage] = []
+
+    def stages(self) -> list[Stage]:
+        """The graphs at each stage, in order, each a text that can be printed: as Dynamo captured
+        them, as ATen, cut into parts, after the passes, and what runs: a table of steps, or a
+        module of MAX."""
+        return list(self._stages)
+
+    def add_stages(self, *stages: Stage) -> None:
+        """Called while graphs are explained."""
+        self._stages += stages
 
     @property
     def lowered(self) -> float:
