@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile, unused_backend
+from torch_max_backend.cache import torch_artifacts
 from torch_max_backend.compat import dynamo_names, hooks
 from torch_max_backend.compat.autograd import (
     OutputCode,
@@ -35,6 +36,7 @@ log = get_logger("backend")
 
 dynamo_names.leave_out()
 join_dynamo()
+torch_artifacts.register()
 
 
 class MaxBackend:

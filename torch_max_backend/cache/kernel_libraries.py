@@ -52,6 +52,10 @@ _LOCK_WAIT = 900
 log = get_logger("steps")
 
 
+# Each is called with what is used or was made.
+listeners: list[Callable[[Manifest], None]] = []
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What is known of a library.
@@ -129,7 +133,14 @@ def add(parts: Sequence[Part], build: Callable[[Path], Path]) -> list[Manifest]:
     found = written_in(FOLDER, write)
     with contextlib.suppress(OSError):
         tidy(found[0].path.parent, {part.key for part in parts})
+    for manifest in found:
+        _tell(manifest)
     return found
+
+
+def _tell(manifest: Manifest) -> None:
+    for listener in (*listeners,):
+        listener(manifest)
 
 
 def _keep(kept: Path, content: bytes, parts: Sequence[Part]) -> list[Manifest]:
@@ -228,6 +239,7 @@ def problem(manifest: Manifest) -> str:
 
 def used(manifest: Manifest) -> None:
     """Note that a library is in use."""
+    _tell(manifest)
     with contextlib.suppress(OSError):
         os.utime(manifest.path)
 

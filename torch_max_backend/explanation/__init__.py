@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from torch_max_backend import backend
 from torch_max_backend.compat.dynamo import output_graph
-from torch_max_backend.explanation.check import Check, check
+from torch_max_backend.explanation.one_operator import Check, check
 from torch_max_backend.explanation.report import Break, Explanation, GraphReport, graph_report
 from torch_max_backend.explanation.stages import Stage, readable, stages_of
 from torch_max_backend.options import Options
