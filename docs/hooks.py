@@ -25,6 +25,7 @@ PAGES = {
     "benchmarks/language-models.md": "benchmarks/language-models.md",
     "benchmarks/frameworks.md": "benchmarks/frameworks.md",
     "benchmarks/distributed.md": "benchmarks/distributed.md",
+    "benchmarks/serving.md": "benchmarks/serving.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

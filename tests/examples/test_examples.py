@@ -50,6 +50,15 @@ def test_the_table_of_evidence(lent_libraries: Path, tmp_path: Path) -> None:
         assert float(cells["baseline ms"]) > 0
 
 
+def test_a_server_loses_no_request(lent_libraries: Path) -> None:
+    pytest.importorskip("fastapi")
+    from benchmarks.serving import serve
+
+    found = serve("max", requests=40, at_once=8)
+    assert found["lost"] == 0
+    assert found["answered_at_end"] == [8, 8]
+
+
 def test_notebooks_are_kept_without_their_results() -> None:
     for notebook in EXAMPLES.glob("*.ipynb"):
         cells = [c for c in json.loads(notebook.read_text())["cells"] if c["cell_type"] == "code"]
