@@ -26,6 +26,7 @@ PAGES = {
     "benchmarks/frameworks.md": "benchmarks/frameworks.md",
     "benchmarks/distributed.md": "benchmarks/distributed.md",
     "benchmarks/serving.md": "benchmarks/serving.md",
+    "benchmarks/sweep.md": "benchmarks/sweep.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

@@ -1,0 +1,1 @@
+"""Every architecture of transformers, timm and torchvision, small, compiled and compared."""

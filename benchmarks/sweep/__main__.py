@@ -1,0 +1,94 @@
+"""Compile every architecture of transformers, timm and torchvision as a small model, and compare.
+
+    uv run python -m benchmarks.sweep                     # about two hours on 2 cores
+    uv run python -m benchmarks.sweep --only timm --minutes 20
+
+Each model has random weights, is called in eager PyTorch and compiled for steps, twice; what has no
+step is left to torch and counted. A run goes on where the last one stopped: results are lines of
+``benchmarks/sweep.jsonl``, and the table is ``benchmarks/sweep.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.steps import HERE, write_page
+from benchmarks.sweep.catalog import names
+from benchmarks.sweep.table import markdown
+
+# Models of a process: a new one starts with memory that nobody has used.
+_TOGETHER = 12
+
+
+def known(file: Path) -> dict[str, dict[str, Any]]:
+    """The results of a file, the last of each architecture."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {found["name"]: found for found in map(json.loads, lines)}
+
+
+def examined(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The results of architectures, from processes of several; one that a process ends at has
+    crashed."""
+    waiting = list(wanted)
+    while waiting:
+        command = [sys.executable, "-m", "benchmarks.sweep.one", *waiting[:_TOGETHER]]
+        begun = ""
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if not line.startswith("{"):
+                    continue
+                found = json.loads(line)
+                begun = found.get("begins", "")
+                if not begun:
+                    waiting.remove(found["name"])
+                    yield found
+        if begun:
+            waiting.remove(begun)
+            yield {
+                "name": begun,
+                "right": False,
+                "error": f"the process ended: {process.returncode}",
+            }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sweep", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--only", nargs="+", metavar="PREFIX", help="names that begin so")
+    parser.add_argument("--again", action="store_true", help="what is known already, too")
+    parser.add_argument("--failed", action="store_true", help="what went wrong, once more")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after")
+    parser.add_argument("--out", type=Path, default=HERE / "sweep.jsonl")
+    given = parser.parse_args()
+    results = known(given.out)
+    wanted = [n for n in names() if not given.only or n.startswith(tuple(given.only))]
+    if given.failed:
+        wanted = [n for n in wanted if n in results and results[n].get("right") is False]
+    elif not given.again:
+        wanted = [n for n in wanted if n not in results]
+    end = time.monotonic() + 60 * given.minutes
+    for found in examined(wanted):
+        results[found["name"]] = found
+        with given.out.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        said = found.get("skipped") or found.get("error") or found.get("wrong") or "right"
+        print(f"{found['name']}: {said}", flush=True)
+        if time.monotonic() > end:
+            break
+    given.out.write_text("".join(json.dumps(results[n]) + "\n" for n in sorted(results)))
+    write_page(HERE / "sweep.md", [markdown(list(results.values()))])
+
+
+if __name__ == "__main__":
+    main()

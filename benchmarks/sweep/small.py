@@ -1,0 +1,94 @@
+"""Small configurations of transformers' architectures: few layers, narrow, the same structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+LAYERS = 2
+
+# By a part of the name of a field, what it becomes where it is a larger number. The first that fits
+# decides.
+_NUMBERS: tuple[tuple[tuple[str, ...], int], ...] = (
+    (("vocab_size",), 256),
+    (("num_experts_per", "top_k", "num_shared", "n_shared"), 1),
+    (("num_experts", "num_local_experts", "n_routed_experts"), 4),
+    (("key_value_heads", "kv_heads"), 2),
+    (("attention_heads", "num_heads", "n_head", "n_heads", "decoder_heads", "encoder_heads"), 4),
+    (("hidden_layers", "num_layers", "n_layer", "encoder_layers", "decoder_layers"), LAYERS),
+    (("num_encoder_blocks_", "num_hidden_blocks", "num_blocks"), LAYERS),
+    (("intermediate_size", "ffn_dim", "d_ff", "ffn_hidden", "inner_dim", "dim_feedforward"), 128),
+    (("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "model_dim"), 64),
+    (("head_dim", "d_kv", "kv_channels"), 16),
+    (("max_position_embeddings", "n_positions", "max_sequence_length"), 128),
+    (("image_size",), 64),
+)
+# Fields that only sound like one of those.
+_KEPT = ("layer_norm", "num_hidden_layers_to", "initializer", "text_config", "vision_config")
+_TOKENS = ("_token_id", "_index", "_token_index")
+
+
+def parts(config: Any) -> Iterator[Any]:
+    """A configuration and those inside it."""
+    from transformers import PretrainedConfig
+
+    yield config
+    for value in list(vars(config).values()):
+        if isinstance(value, PretrainedConfig):
+            yield from parts(value)
+
+
+def small(config: Any, width: bool = True) -> Any:
+    """Make a configuration small, in place.
+
+    Args:
+        config: The configuration.
+        width: Whether layers become narrow too; otherwise there are only fewer.
+    """
+    for part in parts(config):
+        before = dict(vars(part))
+        for name, value in before.items():
+            made = _number(name, value, width)
+            if made != value:
+                _set(part, name, made)
+        _lists(part, before)
+    return config
+
+
+def _number(name: str, value: Any, width: bool) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or any(k in name for k in _KEPT):
+        return value
+    if any(name.endswith(t) for t in _TOKENS):
+        return value if value < 256 else 5
+    for words, made in _NUMBERS:
+        if any(word in name for word in words):
+            keeps = not width and made not in (LAYERS, 256)
+            return value if keeps or value <= made else made
+    return value
+
+
+def _lists(part: Any, before: Mapping[str, Any]) -> None:
+    """Lists with an entry for each layer become as short as the layers are few."""
+    counts = {v for k, v in before.items() if isinstance(v, int) and "layer" in k and v > LAYERS}
+    for name, value in before.items():
+        if isinstance(value, (list, tuple)) and len(value) in counts:
+            # One of each kind of layer, if they differ.
+            kinds = list(dict.fromkeys(map(str, value)))
+            chosen = [next(v for v in value if str(v) == k) for k in kinds[:LAYERS]]
+            chosen += list(value[: LAYERS - len(chosen)])
+            _set(part, name, type(value)(chosen))
+        elif name in ("depths", "layers", "num_layers", "depth") and _all_numbers(value):
+            _set(part, name, type(value)(min(v, 1) for v in value))
+        elif _all_numbers(value) and any(word in name for word in ("token_id",)):
+            _set(part, name, [min(v, 5) for v in value])
+
+
+def _all_numbers(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(type(v) is int for v in value)
+
+
+def _set(part: Any, name: str, value: Any) -> None:
+    try:
+        setattr(part, name, value)
+    except Exception:  # a property, or one that is checked
+        return
