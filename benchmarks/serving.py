@@ -96,10 +96,11 @@ async def load(url: str, process: psutil.Process, requests: int, at_once: int) -
     }
 
 
-def serve(backend: str, requests: int, at_once: int) -> dict[str, Any]:
+def serve(backend: str, requests: int, at_once: int, layers: int = 4) -> dict[str, Any]:
     """Start a server, load it, and end it."""
     port = _free_port()
     command = [sys.executable, str(SERVER), "--port", str(port), "--backend", backend]
+    command += ["--layers", str(layers)]
     with subprocess.Popen(command) as server:
         try:
             url = f"http://127.0.0.1:{port}"

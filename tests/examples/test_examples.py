@@ -54,7 +54,7 @@ def test_a_server_loses_no_request(lent_libraries: Path) -> None:
     pytest.importorskip("fastapi")
     from benchmarks.serving import serve
 
-    found = serve("max", requests=40, at_once=8)
+    found = serve("max", requests=40, at_once=8, layers=1)
     assert found["lost"] == 0
     assert found["answered_at_end"] == [8, 8]
 

@@ -24,8 +24,7 @@ def frames(n: int) -> tuple[Tensor, Tensor]:
 
 
 BLOCKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[Any, ...]]]] = {
-    "triangles, outgoing": (lambda: s.TriangleMultiplication(16, 8), lambda n: (pairs(n),)),
-    "triangles, incoming": (lambda: s.TriangleMultiplication(16, 8, False), lambda n: (pairs(n),)),
+    "triangles": (lambda: s.TriangleMultiplication(16, 8, False), lambda n: (pairs(n),)),
     "pair bias": (
         lambda: s.PairBiasAttention(16, 2),
         lambda n: (pairs(n), torch.arange(n)[None] < n - 2),

@@ -111,7 +111,7 @@ print("all ended")
 """
 
 
-@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("cache", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_forked_children_compile_and_call(cache: bool, lent_libraries: Any) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = start(CHILDREN.replace("CACHE", str(cache)), environment)
