@@ -67,14 +67,14 @@ def _programs() -> dict[str, Program]:
     return both_ways({n: (function, [inputs[rank]]) for n, (function, rank) in CASES.items()})
 
 
-@compile_group("mojo_kernels", weight=4)
+@compile_group("mojo_kernels", weight=28)
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_torchs(name: str, kind: str) -> None:
     _programs()[f"{name}-{kind}"].assert_agrees(equal_nan=True)
 
 
-@compile_group("mojo_kernels", weight=4)
+@compile_group("mojo_kernels", weight=28)
 @pytest.mark.parametrize(
     ("api", "architecture", "evidence"),
     [

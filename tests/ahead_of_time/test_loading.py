@@ -17,7 +17,7 @@ from tests.support.groups import compile_group
 from tests.support.step_libraries import lent
 from torch_max_backend import InputError, load
 
-pytestmark = compile_group("package", 6)
+pytestmark = compile_group("package", 5)
 
 
 def _same(ours: Any, theirs: Any) -> None:

@@ -65,7 +65,7 @@ def _compiled(group: str) -> dict[str, list[Program]]:
             group,
             name,
             id=name,
-            marks=[compile_group(f"complex {group}", 30)]
+            marks=[compile_group(f"complex {group}", 2)]
             + [pytest.mark.thorough] * (group != "arithmetic"),
         )
         for group, names in GROUPS.items()

@@ -82,7 +82,7 @@ def _compiled(group: str, full: bool) -> dict[str, list[Program]]:
 @pytest.mark.parametrize(
     ("group", "entry"),
     [
-        pytest.param(group, entry, id=entry.name, marks=compile_group(group, len(entries)))
+        pytest.param(group, entry, id=entry.name, marks=compile_group(group, 0.06 * len(entries)))
         for group, entries in _GROUPS.items()
         for entry in entries
     ],

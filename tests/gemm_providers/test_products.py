@@ -180,7 +180,7 @@ def _close(ours: torch.Tensor, program: Program, index: int) -> None:
     assert (ours.double() - exact).abs().max() <= allowed
 
 
-@compile_group("bank", weight=5)
+@compile_group("bank", weight=7)
 @pytest.mark.parametrize("name", ["mojo", "mkl"])
 @pytest.mark.parametrize("kind", ["products", "convolutions", "attention", "fused"])
 def test_values_are_torchs(name: str, kind: str) -> None:
@@ -196,7 +196,7 @@ def test_values_are_torchs(name: str, kind: str) -> None:
                 _close(ours, program, index)
 
 
-@compile_group("bank", weight=5)
+@compile_group("bank", weight=7)
 @pytest.mark.parametrize("name", ["mojo", "mkl"])
 def test_addresses_come_from_the_provider(name: str) -> None:
     if bank.provider(name) is None:

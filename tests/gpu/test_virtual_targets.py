@@ -11,12 +11,12 @@ import pytest
 from tests.support.groups import compile_group
 
 
-@compile_group("gpu", weight=6)
+@compile_group("gpu", weight=10)
 @pytest.mark.parametrize(
     ("api", "architecture", "evidence"),
     [
-        pytest.param("cuda", "sm_90a", b"sm_90a", id="nvidia", marks=compile_group("gpu", 3)),
-        pytest.param("hip", "gfx942", b"gfx942", id="amd", marks=compile_group("gpu", 3)),
+        pytest.param("cuda", "sm_90a", b"sm_90a", id="nvidia", marks=compile_group("gpu", 10)),
+        pytest.param("hip", "gfx942", b"gfx942", id="amd", marks=compile_group("gpu", 10)),
     ],
 )
 def test_graph_compiles_for(api: str, architecture: str, evidence: bytes, tmp_path: Path) -> None:

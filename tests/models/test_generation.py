@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tests.support.groups import compile_group
 
-pytestmark = compile_group("generation", weight=60)
+pytestmark = compile_group("generation", weight=7)
 
 _WORDS = 128
 _NEW_TOKENS = 10

@@ -19,7 +19,7 @@ def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[compile_group(f"model {name}", weight=100), *marks])
+        pytest.param(name, marks=[compile_group(f"model {name}", weight=2), *marks])
         for name, marks in {
             "llama": (),
             "vit": [pytest.mark.thorough],
@@ -49,7 +49,7 @@ def test_model_agrees_with_eager(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[compile_group(f"model {name}", weight=120), *marks])
+        pytest.param(name, marks=[compile_group(f"model {name}", weight=2), *marks])
         for name, marks in {"gpt2": (), "bert": [pytest.mark.thorough], "esm": ()}.items()
     ],
 )
@@ -83,7 +83,7 @@ def test_dynamic_lengths_share_one_compile(name: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[compile_group(f"model {name} bf16", weight=80), *marks])
+        pytest.param(name, marks=[compile_group(f"model {name} bf16", weight=1), *marks])
         for name, marks in {"gpt2": (), "llama": [pytest.mark.thorough]}.items()
     ],
 )

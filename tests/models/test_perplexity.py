@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.support.groups import compile_group
 
-pytestmark = compile_group("perplexity", weight=10)
+pytestmark = compile_group("perplexity", weight=2)
 
 _CHARACTERS = 128
 _LENGTH = 64

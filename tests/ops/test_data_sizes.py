@@ -146,7 +146,7 @@ def _programs(full: bool) -> dict[str, Program]:
     return by_turns({n: case for n, case in CASES.items() if full or n not in THOROUGH})
 
 
-@compile_group("data_sizes", weight=4)
+@compile_group("data_sizes", weight=7)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in THOROUGH)) for n in CASES]
 )
@@ -157,7 +157,7 @@ def test_results_are_torchs(name: str, request: pytest.FixtureRequest) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0, equal_nan=True)
 
 
-@compile_group("data_sizes", weight=4)
+@compile_group("data_sizes", weight=7)
 @pytest.mark.parametrize("name", ["values to a mask", "bincount", "repeat_interleave"])
 def test_what_does_not_fit_raises(name: str, request: pytest.FixtureRequest) -> None:
     from torch_max_backend import ExecutionError
@@ -174,7 +174,7 @@ def test_what_does_not_fit_raises(name: str, request: pytest.FixtureRequest) -> 
         program.executable(given)
 
 
-@compile_group("data_sizes_compiled", weight=2)
+@compile_group("data_sizes_compiled", weight=7)
 def test_sizes_vary_without_another_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch_max_backend import max_backend
 
@@ -201,7 +201,7 @@ def test_sizes_vary_without_another_compile(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(calls) == 1
 
 
-@compile_group("data_sizes_compiled", weight=2)
+@compile_group("data_sizes_compiled", weight=7)
 def test_gradients_flow_through_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
     torch._dynamo.reset()
@@ -212,7 +212,7 @@ def test_gradients_flow_through_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(x.grad, torch.where(mask, 2 * x.detach(), 0.0))
 
 
-@compile_group("data_sizes_compiled", weight=2)
+@compile_group("data_sizes_compiled", weight=7)
 def test_without_capture_dynamo_breaks_the_graph() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: (x + 1)[x > 0] * 2, backend="max")

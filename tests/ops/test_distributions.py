@@ -26,7 +26,7 @@ from tests.ops.random_cases import (
 )
 from tests.support.groups import compile_group
 
-pytestmark = compile_group("random", weight=12)
+pytestmark = compile_group("random", weight=3)
 
 
 def _kolmogorov(values: Tensor, cdf: Callable[[Tensor], Tensor]) -> float:

@@ -69,7 +69,7 @@ def _programs() -> dict[str, Program]:
 
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 @pytest.mark.parametrize("name", ["transforms", "transforms_f64", "stft", "middle"])
-@compile_group("transforms", 20)
+@compile_group("transforms", 2)
 def test_agrees_with_eager(name: str, kind: str) -> None:
     from tests.conformance.closeness import difference
     from tests.conformance.reference import truth
@@ -81,7 +81,7 @@ def test_agrees_with_eager(name: str, kind: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lines", LINES)
 @pytest.mark.parametrize("length", LENGTHS)
-@compile_group("transforms", 20)
+@compile_group("transforms", 2)
 def test_lengths(length: int, lines: int, dtype: torch.dtype) -> None:
     """Within twice the error of torch's own transforms, or a few units in the last place."""
     name = "transforms" if dtype == torch.float32 else "transforms_f64"

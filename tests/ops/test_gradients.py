@@ -263,7 +263,7 @@ def _layer_norms() -> dict[str, Program]:
     return programs
 
 
-@compile_group("gradients", weight=5)
+@compile_group("gradients", weight=6)
 @pytest.mark.parametrize(
     "name",
     [

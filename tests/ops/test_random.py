@@ -27,7 +27,7 @@ from tests.ops.random_cases import (
 )
 from tests.support.groups import compile_group
 
-pytestmark = compile_group("random", weight=12)
+pytestmark = compile_group("random", weight=3)
 
 
 def philox(key: int, counter: list[int]) -> list[int]:
