@@ -13,6 +13,13 @@ from benchmarks.sweep.small import small
 
 MOST_PARAMETERS = 100e6
 
+_MAPPINGS = (
+    "MODEL_MAPPING_NAMES",
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+    "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
+    "MODEL_FOR_BACKBONE_MAPPING_NAMES",
+)
 _AUTO = (
     "AutoModel",
     "AutoModelForCausalLM",
@@ -26,9 +33,12 @@ def names() -> list[str]:
     """ "transformers/bert", "timm/resnet", "torchvision/alexnet", ..., all there are."""
     import timm
     import torchvision
+    from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    found = [f"transformers/{name}" for name in CONFIG_MAPPING_NAMES]
+    # Parts of other models have a configuration, and no class that is found by it.
+    known = {n for mapping in _MAPPINGS for n in getattr(modeling_auto, mapping)}
+    found = [f"transformers/{name}" for name in CONFIG_MAPPING_NAMES if name in known]
     found += [f"timm/{name}" for name in timm.list_modules() if timm.list_models(module=name)]
     found += [f"torchvision/{name}" for name in torchvision.models.list_models()]
     return found
@@ -54,10 +64,10 @@ def _of_transformers(kind: str) -> tuple[nn.Module, dict[str, Any]]:
     from transformers import CONFIG_MAPPING
 
     first: Exception | None = None
-    for width in (True, False):
+    for width, grouped in ((True, True), (True, False), (False, True)):
         for auto in _AUTO:
             try:
-                config = small(CONFIG_MAPPING[kind](), width)
+                config = small(CONFIG_MAPPING[kind](), width, grouped)
                 with torch.device("meta"):
                     model = getattr(transformers, auto).from_config(config)
                 if sum(p.numel() for p in model.parameters()) > MOST_PARAMETERS:
@@ -66,8 +76,9 @@ def _of_transformers(kind: str) -> tuple[nn.Module, dict[str, Any]]:
                 model = getattr(transformers, auto).from_config(config).eval()
                 return model, arguments(model)
             except Exception as e:
-                unknown = "Unrecognized configuration class" in str(e)
-                first = first if unknown and first else e if not unknown or first is None else first
+                # The most telling one: that of the narrow model, if there is a class for it.
+                if first is None or "Unrecognized configuration class" in str(first):
+                    first = e
     raise first or ValueError("no class of models")
 
 

@@ -55,6 +55,11 @@ def candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
     if main in images and main in names:
         alone = {main: images[main]}
         yield alone
+        for mask in ("input_features_mask", "feature_attention_mask", "attention_mask"):
+            if mask in names:
+                yield {**alone, mask: torch.ones(2, images[main].shape[-1], dtype=torch.long)}
+        if "input_ids" in names:
+            yield {**alone, **text}
         if "decoder_input_ids" in names:
             yield {**alone, "decoder_input_ids": _tokens(config, 8)}
         if main == "input_features":
@@ -72,6 +77,12 @@ def candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
         for name, value in images.items():
             if name in names:
                 yield {**text, name: value}
+    if "query_embeds" in names:
+        hidden, inner = (
+            _first(config, n, default=64) for n in ("hidden_size", "encoder_hidden_size")
+        )
+        encoded = {"encoder_hidden_states": torch.randn(2, LENGTH, inner)}
+        yield {"query_embeds": torch.randn(2, 4, hidden), **encoded}
     if "inputs" in names:
         yield {"inputs": _tokens(config)}
     if "inputs_embeds" in names:

@@ -11,6 +11,7 @@ LAYERS = 2
 # decides.
 _NUMBERS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("vocab_size",), 256),
+    (("n_group", "num_group", "topk_group"), 1),
     (("num_experts_per", "top_k", "num_shared", "n_shared"), 1),
     (("num_experts", "num_local_experts", "n_routed_experts"), 4),
     (("key_value_heads", "kv_heads"), 2),
@@ -38,15 +39,23 @@ def parts(config: Any) -> Iterator[Any]:
             yield from parts(value)
 
 
-def small(config: Any, width: bool = True) -> Any:
+def small(config: Any, width: bool = True, grouped: bool = True) -> Any:
     """Make a configuration small, in place.
 
     Args:
         config: The configuration.
         width: Whether layers become narrow too; otherwise there are only fewer.
+        grouped: Whether there are fewer heads of keys than of queries, where it says.
     """
     for part in parts(config):
         before = dict(vars(part))
+        if not grouped and "num_key_value_heads" in before:
+            _set(part, "num_key_value_heads", 4)
+            del before["num_key_value_heads"]
+        if "attn_layer_indices" in before:
+            _set(part, "attn_layer_indices", [1])
+        if before.get("prediction_length", 0) is None:
+            _set(part, "prediction_length", 8)
         for name, value in before.items():
             made = _number(name, value, width)
             if made != value:
