@@ -123,11 +123,18 @@ def plot(found: Mapping[str, Any], path: Path) -> None:
     parts: Any = figure.subplots(1, 3, sharey=True)
     figures = (("median_ms", "call, ms"), ("cold_s", "first call, cold, s"))
     for axis, (key, title) in zip(parts, (*figures, ("memory_mb", "memory, MB")), strict=True):
-        bars = axis.barh(list(rows), [r[key] for r in rows.values()], color="#4c78a8")
-        axis.bar_label(bars, fmt="%.3g", padding=2)
+        colors = ["#f58518" if name == "max" else "#4c78a8" for name in rows]
+        bars = axis.barh(list(rows), [r[key] for r in rows.values()], color=colors)
+        axis.bar_label(bars, fmt=_label, padding=2)
         axis.margins(x=0.2)
         axis.set_title(title, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
     parts[0].invert_yaxis()  # all three: they share it
-    figure.suptitle(f"{found['spec']['model']}: {found['machine']['processor']}", fontsize=10)
+    spec = found["spec"]
+    title = f"{spec['model']}, {spec['dtype']}, {found['machine']['processor']}"
+    figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=150)
+
+
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
