@@ -86,7 +86,8 @@ def _of_timm(kind: str) -> nn.Module:
     import timm
 
     found: tuple[float, str] | None = None
-    for name in timm.list_models(module=kind):
+    named = sorted(timm.list_models(module=kind), key=_sounds_large)
+    for name in named[:8]:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -95,11 +96,16 @@ def _of_timm(kind: str) -> nn.Module:
                 continue
         if found is None or size < found[0]:
             found = (size, name)
-        if size < 5e6:
+        if size < 1e7:
             break
     if found is None or found[0] > MOST_PARAMETERS:
         raise ValueError("none of its models is small")
     return timm.create_model(found[1])
+
+
+def _sounds_large(name: str) -> bool:
+    words = ("atto", "femto", "pico", "nano", "tiny", "small", "xxs", "xs", "_s", "b0", "18", "050")
+    return not any(word in name for word in words)
 
 
 def _of_torchvision(kind: str) -> nn.Module:
