@@ -175,6 +175,16 @@ def test_patches_are_undone_in_any_order(model: Stack) -> None:
     assert torch.equal(model.head(X), expected)
 
 
+def test_patches_that_were_undone_are_forgotten(model: Stack) -> None:
+    from torch_max_backend.patching import patches
+
+    for _ in range(5):
+        with patch(model) as done:
+            assert done.in_force
+        assert not done.in_force
+    assert len(patches._patches[model]) == 1
+
+
 def test_what_cannot_be_patched_is_said(model: Stack) -> None:
     before = attributes(model)
     with pytest.raises(PatchError, match=r"Nothing in the model fits 'layer\.\*'.*Feedforward"):

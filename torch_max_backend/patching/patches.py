@@ -81,6 +81,11 @@ class Patch:
     def __repr__(self) -> str:
         return f"<Patch of {len(self.names)} modules: {', '.join(self.names)}>"
 
+    @property
+    def in_force(self) -> bool:
+        """Whether it is not undone yet."""
+        return bool(self._before)
+
     def restore(self) -> None:
         """Give every module back the forward that it had; a second time does nothing."""
         for switch in self._switches:
@@ -196,7 +201,7 @@ def patch(
     except BaseException:
         result.restore()
         raise
-    _patches.setdefault(model, []).append(result)
+    _patches[model] = [p for p in _patches.get(model, []) if p.in_force] + [result]
     return result
 
 
