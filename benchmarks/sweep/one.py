@@ -29,8 +29,8 @@ def examine(name: str) -> dict[str, Any]:
     Returns:
         ``skipped``: why there is no small model of it, if so. Otherwise ``right``, ``wrong`` (what
         is), ``ties`` (what differs in its order only), ``torch`` (what differs from eager in the
-        same way with ``aot_eager``), ``error`` (a word of what was raised), ``operators`` that were taken, ``eager`` (those that torch ran, by
-        name), ``breaks``, ``graphs``, ``seconds``.
+        same way with ``aot_eager``), ``error`` (a word of what was raised), ``operators`` that were
+        taken, ``eager`` (those that torch ran, by name), ``breaks``, ``graphs``, ``seconds``.
     """
     from torch._dynamo.utils import counters
 
