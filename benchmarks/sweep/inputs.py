@@ -72,6 +72,7 @@ def candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
             for other in (32, 96, 128, 224, 256):
                 yield {main: torch.randn(2, channels, other, other)}
             yield {main: torch.randn(2, 8, channels, size, size)}
+            yield {main: torch.randn(1, 2, channels, 64, 64)}
     if "input_ids" in names:
         yield text
         for name, value in images.items():

@@ -26,6 +26,7 @@ _NUMBERS: tuple[tuple[tuple[str, ...], int], ...] = (
 )
 # Fields that only sound like one of those.
 _KEPT = ("layer_norm", "num_hidden_layers_to", "initializer", "text_config", "vision_config")
+_TURNED_BY_PLACE = ("vl", "glm4", "omni")
 _TOKENS = ("_token_id", "_index", "_token_index")
 
 
@@ -61,7 +62,22 @@ def small(config: Any, width: bool = True, grouped: bool = True) -> Any:
             if made != value:
                 _set(part, name, made)
         _lists(part, before)
+        if width:
+            _sections(part)
     return config
+
+
+def _sections(part: Any) -> None:
+    """The features of a head that turn by time, row and column: as many as a narrow head has."""
+    for name in ("rope_parameters", "rope_scaling"):
+        known = vars(part).get(name)
+        turning = any(word in part.model_type for word in _TURNED_BY_PLACE)
+        if not isinstance(known, dict) or not (turning or "mrope_section" in known):
+            continue
+        turned = known.get("partial_rotary_factor", getattr(part, "partial_rotary_factor", 1.0))
+        half = int(16 * (turned or 1.0)) // 2
+        first, second = half // 4, (half - half // 4) // 2
+        known["mrope_section"] = [first, second, half - first - second]
 
 
 def _number(name: str, value: Any, width: bool) -> Any:
