@@ -188,6 +188,12 @@ class Sized:
         for table in list(self._tables):
             table.words[table.starts[number]] = address
 
+    def retire(self) -> None:
+        """Let go of the tables, which hold these sizes in turn: Python finds such circles late, and
+        their memory is large."""
+        self.free.clear()
+        self.call = None
+
     def add(self, table: Table) -> None:
         """Called with each table that is made."""
         self._tables.add(table)
@@ -339,7 +345,7 @@ class Tables:
         made = Sized(self.plan, values, self._kernels, self.constants)
         with self._lock:
             while len(self._sized) >= self.KEPT:
-                del self._sized[next(iter(self._sized))]
+                self._sized.pop(next(iter(self._sized))).retire()
             self._sized[symbols] = made
         return made
 
