@@ -3,18 +3,21 @@
     uv run --with fastapi --with uvicorn examples/serve.py --port 8000
     curl -d '{"tokens": [5, 6, 7, 8]}' -H 'content-type: application/json' localhost:8000/embed
 
-``/health`` answers 503 until the model is warm. A server that is told to end (SIGTERM) answers what
-it has accepted. The model is a BERT with random weights, or a local folder's (``--model``).
+``/health`` answers 503 until the model is warm, and from when the server is told to end (SIGTERM):
+for ``--drain`` seconds it answers what still comes, then what it has accepted, and ends. The model
+is a BERT with random weights, or a local folder's (``--model``).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 
 import torch
 import uvicorn
@@ -39,13 +42,15 @@ class Batches:
         model: Takes tokens and a mask, (batch, length) each.
         most: How many requests a batch may have.
         wait: Seconds that a request may wait for others.
-        ready: Whether requests are taken.
+        ready: Whether the model is warm.
+        ending: Whether the server was told to end.
     """
 
     model: torch.nn.Module
     most: int = 16
     wait: float = 0.002
     ready: bool = False
+    ending: bool = False
     waiting: asyncio.Queue[tuple[list[int], asyncio.Future[list[float]]]] = field(
         default_factory=asyncio.Queue
     )
@@ -113,11 +118,12 @@ def app_of(model: torch.nn.Module) -> FastAPI:
         batches.thread.shutdown()
 
     app = FastAPI(lifespan=life)
+    app.state.batches = batches
 
     @app.get("/health")
     async def health() -> dict[str, bool]:
-        if not batches.ready:
-            raise HTTPException(503, "the model is compiling")
+        if batches.ending or not batches.ready:
+            raise HTTPException(503, "ending" if batches.ending else "the model is compiling")
         return {"ready": True}
 
     @app.post("/embed")
@@ -129,11 +135,23 @@ def app_of(model: torch.nn.Module) -> FastAPI:
     return app
 
 
+class Server(uvicorn.Server):
+    """One that answers for a while after it was told to end: load balancers look at its health, and
+    requests are on their way."""
+
+    drain = 1.0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.config.app.state.batches.ending = True
+        threading.Timer(self.drain, super().handle_exit, (sig, frame)).start()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--model", help="a local folder of a transformers model")
     parser.add_argument("--layers", type=int, default=4, help="of the model with random weights")
+    parser.add_argument("--drain", type=float, default=1.0, help="seconds, see above")
     parser.add_argument("--backend", default="max", help="eager: without torch.compile")
     arguments = parser.parse_args()
     torch.manual_seed(0)
@@ -146,7 +164,9 @@ def main() -> None:
     if arguments.backend != "eager":
         model.compile(backend=arguments.backend, dynamic=True)
     settings = {"log_level": "warning", "timeout_graceful_shutdown": 30}
-    uvicorn.run(app_of(model), port=arguments.port, **settings)
+    server = Server(uvicorn.Config(app_of(model), port=arguments.port, **settings))
+    server.drain = arguments.drain
+    server.run()
 
 
 if __name__ == "__main__":
