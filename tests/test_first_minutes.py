@@ -1,4 +1,4 @@
-"""What a newcomer is told of the likeliest mistakes. Others have tests beside what they are about:
+"""What a newcomer reads after the likeliest mistakes. Others have tests beside what they are about:
 forked children (tests/process), caches that cannot be written (tests/cache/unwritable), versions of
 torch that lack something (tests/compat)."""
 
