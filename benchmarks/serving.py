@@ -1,6 +1,6 @@
 """The HTTP example under load: requests a second, latency, memory, requests lost.
 
-    uv run python -m benchmarks.serving                    # 100,000 requests, about ten minutes
+    uv run python -m benchmarks.serving      # 100,000 requests each, about half an hour
     uv run python -m benchmarks.serving --requests 5000 --backends eager max
 
 Starts ``examples/serve.py`` once for each backend, and a client with so many requests in flight at

@@ -12,7 +12,6 @@ is for, and a function of the module and its arguments.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from transformers import EsmConfig, EsmModel
 from transformers.models.esm.modeling_esm import EsmIntermediate, EsmLayer, EsmSelfAttention
 
 from torch_max_backend import compiled, mojo_op, packed, patch
+from torch_max_backend.process.processor import cpu_info
 
 bias_gelu = mojo_op(
     "evidence::bias_gelu(Tensor x, Tensor bias) -> Tensor",
@@ -87,13 +87,6 @@ def _row(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def processor() -> str:
-    """The name of the CPU."""
-    info = Path("/proc/cpuinfo")
-    names = [n for n in info.read_text().splitlines() if "model name" in n] if info.exists() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor()
-
-
 @torch.no_grad()
 def evidence(arguments: argparse.Namespace) -> list[str]:
     """The rows of the table."""
@@ -140,7 +133,7 @@ def main() -> None:
     packages = ("torch", "transformers", "max", "torch-max-backend")
     rows = [
         f"ESM-2, {arguments.layers} layers, {arguments.width} wide, float32, batch "
-        f"{arguments.batch}; {processor()}, {torch.get_num_threads()} threads; "
+        f"{arguments.batch}; {cpu_info().get('model name')}, {torch.get_num_threads()} threads; "
         + ", ".join(f"{p} {version(p)}" for p in packages),
         "",
         *evidence(arguments),

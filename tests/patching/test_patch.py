@@ -125,7 +125,11 @@ def test_copies_have_weights_of_their_own(model: Stack) -> None:
         other.layers[0].wide.weight.zero_()
         assert not torch.allclose(other(X), expected)
         torch.testing.assert_close(model(X), expected)
-        assert torch.equal(pickle.loads(pickle.dumps(model))(X), expected)
+        loaded = pickle.loads(pickle.dumps(model))
+        assert torch.equal(loaded(X), expected)
+    with patch(loaded) as again:
+        assert len(again.names) == 3
+        torch.testing.assert_close(loaded(X), expected)
 
 
 @torch.no_grad()

@@ -263,7 +263,7 @@ def _part(piece: Piece) -> PartReport:
     if not cached:
         miss = store.why_missing(job.parts) if job.caching else "the cache is off"
     results = [n for n in nodes[-1].args[0] if isinstance(n, Node)]
-    engine, steps, kept = _engine(job)
+    engine, steps, kept = engine_of(job)
     return PartReport(
         sum(map(is_work, nodes)),
         job.entry,
@@ -277,7 +277,7 @@ def _part(piece: Piece) -> PartReport:
     )
 
 
-def _engine(job: Job) -> tuple[str, int, dict[str, str]]:
+def engine_of(job: Job) -> tuple[str, int, dict[str, str]]:
     """Who would run a graph, in how many steps, and why not as steps."""
     from torch_max_backend.driver.passes import own_modes
     from torch_max_backend.errors import MaxBackendError

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
+from torch_max_backend.explanation.report import engine_of
+
 if TYPE_CHECKING:
     from torch_max_backend.driver.job import Job
     from torch_max_backend.driver.partitioned import Partitioned
@@ -60,29 +62,15 @@ def stages_of(graph: int, plan: Partitioned) -> Iterator[Stage]:
         assert piece.job is not None
         job = piece.job.chosen
         yield Stage(graph, f"part {k}", lambda job=job: readable(job.trace.module))  # type: ignore[misc]
-        engine = "steps" if _planned(job) else "MAX"
+        engine = "steps" if engine_of(job)[0] == "steps" else "MAX"
         yield Stage(graph, f"part {k}, {engine}", lambda job=job: _runs(job))  # type: ignore[misc]
-
-
-def _planned(job: Job) -> bool:
-    from torch_max_backend.driver.passes import own_modes
-    from torch_max_backend.errors import MaxBackendError
-
-    if job.engine == "max":
-        return False
-    try:
-        with own_modes():
-            job.plan()
-    except MaxBackendError:
-        return False
-    return True
 
 
 def _runs(job: Job) -> str:
     from torch_max_backend.driver.passes import own_modes
 
     with own_modes():
-        if _planned(job):
+        if engine_of(job)[0] == "steps":
             from torch_max_backend.engines.steps.plan_text import text_of
 
             return text_of(job.plan())

@@ -12,6 +12,7 @@ from torch import nn
 
 from torch_max_backend.compat.dynamo import config
 from torch_max_backend.errors import PatchError
+from torch_max_backend.patching.observers import own_forward
 from torch_max_backend.patching.twins import Twin
 
 _LAYERS = ("torch.nn.modules.", "torch.ao.nn.")
@@ -54,7 +55,7 @@ class compiled:
         Raises:
             PatchError: The module has a forward of its own, beside that of its class.
         """
-        if "forward" in module.__dict__:
+        if own_forward(module) is not type(module).forward:
             raise PatchError(
                 f"A {type(module).__name__} has a forward of its own, set by another patch or by a "
                 "library, which would not be compiled.",

@@ -6,7 +6,8 @@ own forward runs instead, so nothing is missed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
@@ -31,7 +32,25 @@ def hooked(module: nn.Module) -> bool:
     ):
         return True
     forward = own.get("forward")
-    return forward is not None and not is_ours(forward) and not nnsight.is_controller(forward)
+    if forward is None or is_ours(forward) or nnsight.is_controller(forward):
+        return False
+    return own_forward(module) is not type(module).forward
+
+
+def own_forward(module: nn.Module) -> Callable[..., Any]:
+    """What a module's forward is, as a function that takes the module. One that is pickled while it
+    is patched comes back with its class's forward as its own."""
+    own = module.__dict__.get("forward")
+    if own is None:
+        return type(module).forward
+    if isinstance(own, MethodType) and own.__self__ is module:
+        return own.__func__
+
+    @functools.wraps(own)
+    def forward(_: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs)
+
+    return forward
 
 
 def is_ours(forward: Any) -> bool:

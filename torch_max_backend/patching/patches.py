@@ -14,7 +14,7 @@ from torch import nn
 
 from torch_max_backend.compat import nnsight
 from torch_max_backend.errors import PatchError
-from torch_max_backend.patching.observers import PATCH, observed
+from torch_max_backend.patching.observers import PATCH, observed, own_forward
 from torch_max_backend.patching.twins import Twin
 
 Key = type[nn.Module] | str | Callable[[nn.Module], bool]
@@ -112,27 +112,12 @@ class Patch:
         for target, run in rewrite.forwards(module).items():
             before = target.__dict__.get("forward", _ABSENT)
             switch = _Switch(run, rewrite.traced_as_it_was)
-            ours = MethodType(_switched(_own_forward(target), switch), target)
+            ours = MethodType(_switched(own_forward(target), switch), target)
             # torch.nn.Module looks at every attribute that is set; this one is not for it.
             target.__dict__["forward"] = ours
             self._switches.append(switch)
             self._before.append((target, ours, before))
         self.names.append(name)
-
-
-def _own_forward(module: nn.Module) -> Callable[..., Any]:
-    """What a module's forward is before, as a function that takes the module."""
-    own = module.__dict__.get("forward")
-    if own is None:
-        return type(module).forward
-    if isinstance(own, MethodType) and own.__self__ is module:
-        return own.__func__
-
-    @functools.wraps(own)
-    def forward(_: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return own(*args, **kwargs)
-
-    return forward
 
 
 def _switched(original: Callable[..., Any], switch: _Switch) -> Callable[..., Any]:
