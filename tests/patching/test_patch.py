@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -180,13 +182,21 @@ def test_patches_are_undone_in_any_order(model: Stack) -> None:
 
 
 def test_patches_that_were_undone_are_forgotten(model: Stack) -> None:
-    from torch_max_backend.patching import patches
-
+    before = attributes(model)
     for _ in range(5):
         with patch(model) as done:
             assert done.in_force
         assert not done.in_force
-    assert len(patches._patches[model]) == 1
+    assert attributes(model) == before
+
+
+def test_a_model_that_was_patched_whole_is_freed(model: Stack) -> None:
+    other = copy.deepcopy(model)
+    patch(other, {"": compiled()})
+    gone = weakref.ref(other)
+    del other
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_cannot_be_patched_is_said(model: Stack) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from types import MethodType
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -20,6 +19,8 @@ from torch_max_backend.patching.twins import Twin
 Key = type[nn.Module] | str | Callable[[nn.Module], bool]
 
 _ABSENT = object()
+# Where a model keeps its patches: a dictionary of ours would hold a model that is patched whole.
+_KEPT = "_torch_max_backend_patches"
 
 
 class Rewrite(Protocol):
@@ -67,8 +68,9 @@ class Patch:
         names: The modules' names in the model, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.names: list[str] = []
+        self._model = model
         self._switches: list[_Switch] = []
         self._before: list[tuple[nn.Module, Any, Any]] = []
 
@@ -101,6 +103,11 @@ class Patch:
             else:
                 module.__dict__["forward"] = before
         self._before.clear()
+        kept: list[Patch] = self._model.__dict__.get(_KEPT, [])
+        if self in kept:
+            kept.remove(self)
+        if not kept:
+            self._model.__dict__.pop(_KEPT, None)
 
     def _swap(self, name: str, module: nn.Module, rewrite: Rewrite) -> None:
         if nnsight.is_controller(module.__dict__.get("forward")):
@@ -120,6 +127,16 @@ class Patch:
         self.names.append(name)
 
 
+class _Patches(list[Patch]):
+    """The patches of a model, in order. A copy of the model has none of its own."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Patches:
+        return _Patches()
+
+    def __reduce__(self) -> Any:
+        return _Patches, ()
+
+
 def _switched(original: Callable[..., Any], switch: _Switch) -> Callable[..., Any]:
     # One function is called by its name here, the module's own: where nnsight looks for the source
     # of a forward that is wrapped.
@@ -134,10 +151,6 @@ def _switched(original: Callable[..., Any], switch: _Switch) -> Callable[..., An
 
     setattr(forward, PATCH, True)
     return forward
-
-
-# The patches of each model, in order.
-_patches: WeakKeyDictionary[nn.Module, list[Patch]] = WeakKeyDictionary()
 
 
 def patch(
@@ -171,7 +184,7 @@ def patch(
 
     given: Mapping[Key, Any] = {is_block: compiled()} if rewrites is None else rewrites
     made = {k: v if hasattr(v, "forwards") else _Function(v) for k, v in given.items()}
-    result, fitting = Patch(), set()
+    result, fitting = Patch(model), set()
     seen: set[nn.Module] = set()
     try:
         for name, module in model.named_modules():
@@ -186,7 +199,7 @@ def patch(
     except BaseException:
         result.restore()
         raise
-    _patches[model] = [p for p in _patches.get(model, []) if p.in_force] + [result]
+    model.__dict__.setdefault(_KEPT, _Patches()).append(result)
     return result
 
 
@@ -196,7 +209,7 @@ def unpatch(model: nn.Module) -> None:
     Args:
         model: What was given to ``patch``.
     """
-    for found in reversed(_patches.pop(model, [])):
+    for found in reversed([*model.__dict__.get(_KEPT, ())]):
         found.restore()
 
 
