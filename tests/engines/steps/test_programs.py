@@ -335,7 +335,10 @@ def test_extremes_keep_nan_and_sums_infinities():
     run(program, x.shape, [x], outputs)
     torch.testing.assert_close(outputs[0], x.amax(1), equal_nan=True)
     torch.testing.assert_close(outputs[1], x.amin(1), equal_nan=True)
-    torch.testing.assert_close(outputs[2], x.sum(1), equal_nan=True)
+    # A sum of 3,000 numbers of both signs: torch's own is this far off, too.
+    torch.testing.assert_close(
+        outputs[2], x.double().sum(1).float(), rtol=0, atol=1e-4, equal_nan=True
+    )
 
 
 def test_long_sums_are_as_exact_as_short_ones():
