@@ -2,6 +2,7 @@
 
     uv run python -m tests.torch_versions              the lowest and the highest that it promises
     uv run python -m tests.torch_versions 2.13 2.14    these
+    uv run python -m tests.torch_versions newest       the newest torch and MAX that can be had
 
 Each is installed with all that it needs in an environment of its own, which is deleted afterwards;
 the quick start and some tests run in it. Ends with 1 if something failed.
@@ -17,12 +18,16 @@ import sys
 import tempfile
 import time
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
 # `pyproject.toml` promises what lies between them, and nothing outside.
 LOWEST, HIGHEST = "2.11", "2.15"
+
+# The newest torch and MAX, whatever `pyproject.toml` promises.
+NEWEST = "newest"
 
 # Of the development environment; all else there depends on its version of torch or is not needed.
 _TOOLS = ("max", "pytest", "pytest-xdist", "hypothesis", "expecttest", "psutil")
@@ -47,6 +52,12 @@ TESTS = (
 )
 
 
+_VERSIONS = """
+from importlib.metadata import version
+print(*(f"{name} {version(name)}" for name in ("torch", "max")), sep=", ", flush=True)
+"""
+
+
 def requirements() -> dict[str, str]:
     """What the development group asks for, by name."""
     with open(ROOT / "pyproject.toml", "rb") as file:
@@ -59,8 +70,15 @@ def install(version: str, folder: Path) -> Path:
     wanted = requirements()
     python = folder / "bin" / "python"
     _run("uv", "venv", "--quiet", "--python", sys.executable, str(folder))
+    torch = [f"torch=={version}.*"]
+    if version == NEWEST:
+        wanted["max"] = "max"
+        overrides = folder / "overrides.txt"
+        overrides.write_text("torch\nmax\n")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        torch = ["torch", "--overrides", str(overrides), "--exclude-newer", now]
     _run(
-        *("uv", "pip", "install", "--quiet", "--python", str(python), f"torch=={version}.*"),
+        *("uv", "pip", "install", "--quiet", "--python", str(python), *torch),
         *(wanted[name] for name in _TOOLS),
         *("--editable", str(ROOT)),
     )
@@ -81,6 +99,7 @@ def attempt(version: str, tests: list[str]) -> str:
         # Others, of the user or of this environment, would be found first.
         variables = {"PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"}
         variables |= {"VIRTUAL_ENV": "", "PYTHONPATH": ""}
+        _run(python, "-c", _VERSIONS)
         steps = {
             "the quick start": (python, "examples/quickstart.py"),
             "tests": (
@@ -102,7 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.torch_versions", description=__doc__.split("\n\n")[-1]
     )
-    parser.add_argument("versions", metavar="VERSION", nargs="*", help="such as 2.11")
+    parser.add_argument("versions", metavar="VERSION", nargs="*", help="such as 2.11, or newest")
     parser.add_argument("--tests", metavar="PATH", nargs="+", help="instead of the usual ones")
     given = parser.parse_args()
     results = {}

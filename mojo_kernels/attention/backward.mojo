@@ -8,7 +8,7 @@ from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_numbered_ranges, in_ranges
 from ..gemm.blas import Gemm, tasks_for
 from ..mathematics.elementary import exp
 from .forward import heads_of
@@ -178,7 +178,6 @@ struct AttentionBackward:
         var parts = _parts_for(owners, blocks, tasks)
         var units = owners * parts
         tasks = min(tasks, units)
-        var chunk = ceildiv(units, tasks)
         # Two tiles and a column a task.
         var space = 2 * high * line + high
         # All parts but the first add to gradients of keys and values of their own.
@@ -189,53 +188,18 @@ struct AttentionBackward:
         var sp = untracked(scratch.unsafe_ptr())
         var pp = sp.unsafe_offset(tasks * space)
 
-        def work(
-            task: Int,
-        ) {
-            var gemm,
-            var gs,
-            var qs,
-            var ks,
-            var vs,
-            var os,
-            var to_q,
-            var to_k,
-            var to_v,
-            var gp,
-            var qp,
-            var kp,
-            var vp,
-            var op,
-            var lp,
-            var mp,
-            var dqp,
-            var dkp,
-            var dvp,
-            var sp,
-            var pp,
-            var has_mask,
-            var is_causal,
-            var factor,
-            var mask_column,
-            var mask_row,
-            var mask_head,
-            var mask_item,
-            var high,
-            var wide,
-            var line,
-            var shared,
-            var blocks,
-            var parts,
-            var units,
-            var chunk,
-            var space,
-            var partial,
+        def work(task: Int, lower: Int, upper: Int) {
+            var gemm, var gs, var qs, var ks, var vs, var os, var to_q, var to_k, var to_v,
+            var gp, var qp, var kp, var vp, var op, var lp, var mp, var dqp, var dkp, var dvp,
+            var sp, var pp, var has_mask, var is_causal, var factor, var mask_column,
+            var mask_row, var mask_head, var mask_item, var high, var wide, var line, var shared,
+            var blocks, var parts, var space, var partial
         }:
             var scores = sp.unsafe_offset(task * space)
             var slopes = scores.unsafe_offset(high * line)
             var centers = slopes.unsafe_offset(high * line)
             var previous = gemm.begin()
-            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+            for unit in range(lower, upper):
                 var owner = unit // parts
                 var part = unit % parts
                 var item = owner // ks.heads
@@ -366,29 +330,17 @@ struct AttentionBackward:
                         )
             gemm.end(previous)
 
-        sync_parallelize(work, tasks)
+        in_numbered_ranges(work, units, tasks)
 
         if parts > 1:
             var lines = owners * ks.rows
             var together = tasks_for(lines, lines * parts * (qs.width + vs.width))
-            var some = ceildiv(lines, together)
 
-            def add(
-                task: Int,
-            ) {
-                var ks,
-                var vs,
-                var to_k,
-                var to_v,
-                var dkp,
-                var dvp,
-                var pp,
-                var parts,
-                var partial,
-                var lines,
-                var some,
+            def add(lower: Int, upper: Int) {
+                var ks, var vs, var to_k, var to_v, var dkp, var dvp, var pp, var parts,
+                var partial
             }:
-                for at in range(task * some, min(lines, (task + 1) * some)):
+                for at in range(lower, upper):
                     var owner = at // ks.rows
                     var row = at % ks.rows
                     var item = owner // ks.heads
@@ -406,7 +358,7 @@ struct AttentionBackward:
                             vs.width,
                         )
 
-            sync_parallelize(add, together)
+            in_ranges(add, lines, together)
         _ = scratch^
 
 

@@ -9,7 +9,7 @@ from std.utils.index import IndexList
 from std.utils.numerics import isnan, min_or_neg_inf
 
 from ..core.memory import Address, untracked
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.team import in_numbered_ranges, parallelism_level
 from ..gemm.blas import GRAIN, Gemm, tasks_for
 from ..mathematics.elementary import log
 from ..normalization.softmax import exponential
@@ -220,40 +220,17 @@ struct Attention:
         var cost = qs.rows * ks.rows * (qs.width + vs.width + 16)
         var read = ks.rows * (qs.width + vs.width) * size_of[dtype]() * blocks
         var tasks = tasks_for(units, batch * qs.heads * max(cost, read * BYTE))
-        var chunk = ceildiv(units, tasks)
         var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * block * ks.rows)
         var sp = untracked(scratch.unsafe_ptr())
 
-        def work(
-            task: Int,
-        ) {
-            var gemm,
-            var qs,
-            var ks,
-            var vs,
-            var out,
-            var qp,
-            var kp,
-            var vp,
-            var op,
-            var lp,
-            var mp,
-            var sp,
-            var has_mask,
-            var is_causal,
-            var factor,
-            var mask_column,
-            var mask_row,
-            var mask_head,
-            var mask_item,
-            var block,
-            var blocks,
-            var units,
-            var chunk,
+        def work(task: Int, lower: Int, upper: Int) {
+            var gemm, var qs, var ks, var vs, var out, var qp, var kp, var vp, var op, var lp,
+            var mp, var sp, var has_mask, var is_causal, var factor, var mask_column,
+            var mask_row, var mask_head, var mask_item, var block, var blocks
         }:
             var scores = sp.unsafe_offset(task * block * ks.rows)
             var previous = gemm.begin()
-            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+            for unit in range(lower, upper):
                 var item = unit // (qs.heads * blocks)
                 var head = unit // blocks % qs.heads
                 var first = unit % blocks * block
@@ -331,5 +308,5 @@ struct Attention:
                 )
             gemm.end(previous)
 
-        sync_parallelize(work, tasks)
+        in_numbered_ranges(work, units, tasks)
         _ = scratch^

@@ -6,7 +6,7 @@ from std.sys import simd_width_of
 from std.sys.intrinsics import masked_store
 
 from ..core.memory import Address, Untracked, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_numbered_ranges
 from ..core.vectors import below
 from ..gemm.blas import tasks_for
 from .finish import Finish
@@ -164,7 +164,6 @@ def convolve_single_channels[
     var extent = layout.extent()
     var planes = shape.batch * shape.outputs
     var tasks = tasks_for(planes, shape.cost() * 4)
-    var chunk = ceildiv(planes, tasks)
     var blocks = max(1, high.output * extent // BLOCK)
     var block = max(min(ROWS, high.output), ceildiv(high.output, blocks))
     var most_rows = block + high.step(high.kernel - 1)
@@ -180,29 +179,13 @@ def convolve_single_channels[
     var images = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
     var ip = untracked(images.unsafe_ptr())
 
-    def work(
-        task: Int,
-    ) {
-        var op,
-        var xp,
-        var wp,
-        var ip,
-        var shape,
-        var finish,
-        var high,
-        var wide,
-        var layout,
-        var extent,
-        var planes,
-        var chunk,
-        var block,
-        var size,
-        var begin,
-        var space,
+    def work(task: Int, lower: Int, upper: Int) {
+        var op, var xp, var wp, var ip, var shape, var finish, var high, var wide, var layout,
+        var extent, var block, var size, var begin, var space
     }:
         var image = ip.unsafe_offset(task * space)
         var last = -1
-        for at in range(task * chunk, min(planes, (task + 1) * chunk)):
+        for at in range(lower, upper):
             var channel = at % shape.outputs
             var source = at // shape.outputs * shape.inputs + channel // shape.per_group()
             var y = 0
@@ -227,6 +210,6 @@ def convolve_single_channels[
                     finish.apply(to, to, channel, position, count * wide.output)
                 y += count
 
-    sync_parallelize(work, tasks)
+    in_numbered_ranges(work, planes, tasks)
     _ = images^
     _ = begins^

@@ -58,9 +58,10 @@ struct Window(TrivialRegisterPassable):
         return False
 
 
-@fieldwise_init
 struct Shape(TrivialRegisterPassable):
-    """The sizes of a convolution."""
+    """The sizes of a convolution. One of volumes is one of images: a slice of the result is an item
+    of `batch`, and `inputs` are the slices that its windows reach, those of a channel side by
+    side."""
 
     var batch: Int
     var inputs: Int
@@ -68,6 +69,48 @@ struct Shape(TrivialRegisterPassable):
     var groups: Int
     var high: Window
     var wide: Window
+    var deep: Window
+
+    @always_inline
+    def __init__(
+        out self,
+        batch: Int,
+        inputs: Int,
+        outputs: Int,
+        groups: Int,
+        high: Window,
+        wide: Window,
+        deep: Window = Window(1, 1, 1, 1, 0, 1),
+    ):
+        self.batch = batch * deep.output
+        self.inputs = inputs * deep.kernel
+        self.outputs = outputs
+        self.groups = groups
+        self.high = high
+        self.wide = wide
+        self.deep = deep
+
+    @always_inline
+    def slice(self, item: Int, input: Int) -> Int:
+        """Where an input of an item begins, negative for zeros."""
+        var z = item % self.deep.output * self.deep.stride
+        z += self.deep.first(input % self.deep.kernel)
+        if z < 0 or z >= self.deep.input:
+            return -1
+        var volume = item // self.deep.output * (self.inputs // self.deep.kernel)
+        volume += input // self.deep.kernel
+        return (volume * self.deep.input + z) * self.plane()
+
+    @always_inline
+    def place(self, item: Int, output: Int) -> Int:
+        """Where an output of an item begins."""
+        var volume = item // self.deep.output * self.outputs + output
+        return (volume * self.deep.output + item % self.deep.output) * self.pixels()
+
+    @always_inline
+    def apart(self) -> Int:
+        """Numbers from one output of an item to the next."""
+        return self.pixels() * self.deep.output
 
     @always_inline
     def channels(self) -> Int:

@@ -6,7 +6,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of, size_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_numbered_ranges, sync_parallelize
 from ..gemm.blas import tasks_for
 from ..gemm.panels import DEPTH, WIDE, Matrix, product
 from .finish import Finish
@@ -90,7 +90,7 @@ def _convolve_points[
 
 
 def convolve_by_products[
-    dtype: DType, activation: StaticString, //
+    dtype: DType, activation: StaticString, //, volumes: Bool = False
 ](
     op: Address[dtype],
     xp: Address[dtype],
@@ -107,7 +107,9 @@ def convolve_by_products[
     var channels = shape.channels()
     var unpadded = taps * high.stride * wide.stride == 1
     unpadded = unpadded and high.padding == 0 and wide.padding == 0
-    if unpadded and shape.plane() == 1 and shape.pixels() == 1:
+    comptime if volumes:
+        unpadded = unpadded and shape.deep.padding == 0
+    if not volumes and unpadded and shape.plane() == 1 and shape.pixels() == 1:
         _convolve_points(op, xp, wp, shape, finish)
         return
     # A tap's numbers have to be neighbours: either windows are counted with the
@@ -124,6 +126,9 @@ def convolve_by_products[
     # Whole channels at a time.
     var block = max(1, min(DEPTH // taps, channels))
     block = ceildiv(channels, ceildiv(channels, block))
+    if volumes and plain:
+        # The slices of a channel are as far apart as those of any other.
+        block = ceildiv(block, shape.deep.kernel) * shape.deep.kernel
     var tasks = tasks_for(shape.batch * shape.outputs * shape.pixels(), shape.cost())
     var copies = 0 if plain else block * high.stride * layout.planes()
     var most = TILE // size_of[Scalar[dtype]]() // (copies + min(shape.per_group(), SLAB))
@@ -134,7 +139,7 @@ def convolve_by_products[
     var slab = ceildiv(shape.per_group(), cuts)
     # Small images share the panels of the weights.
     var together = 1
-    if tiles_count == 1 and cuts == 1:
+    if not volumes and tiles_count == 1 and cuts == 1:
         # As many as leave the tasks equal shares.
         var share = ceildiv(shape.batch * shape.groups, tasks)
         together = max(1, min(min(share, shape.batch), TOGETHER // windows))
@@ -146,7 +151,6 @@ def convolve_by_products[
     var batches = ceildiv(shape.batch, together)
     var units = batches * shape.groups * cuts * tiles_count
     tasks = min(tasks, units)
-    var chunk = ceildiv(units, tasks)
 
     # Where the numbers of each channel and tap begin.
     var most_rows = min(ceildiv(tile, extent) + 1, high.output) + high.step(high.kernel - 1)
@@ -157,7 +161,10 @@ def convolve_by_products[
         for tap_y in range(high.kernel):
             for tap_x in range(wide.kernel):
                 if plain:
-                    begins.append(channel * shape.plane())
+                    comptime if volumes:
+                        begins.append(shape.slice(0, channel))
+                    else:
+                        begins.append(channel * shape.plane())
                     continue
                 var place = high.phase(tap_y) * layout.planes() + layout.plane(tap_x)
                 var at = high.step(tap_y) * extent + layout.step(tap_x)
@@ -171,47 +178,19 @@ def convolve_by_products[
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
     var sp = untracked(scratch.unsafe_ptr())
 
-    def work(
-        task: Int,
-    ) {
-        var op,
-        var xp,
-        var wp,
-        var sp,
-        var begin,
-        var space,
-        var left_space,
-        var spare_space,
-        var sums_space,
-        var shape,
-        var dense,
-        var plain,
-        var finish,
-        var units,
-        var chunk,
-        var tile,
-        var tiles_count,
-        var together,
-        var cuts,
-        var slab,
-        var block,
-        var channels,
-        var high,
-        var wide,
-        var layout,
-        var extent,
-        var windows,
-        var size,
-        var planes,
-        var taps,
+    def work(task: Int, lower: Int, upper: Int) {
+        var op, var xp, var wp, var sp, var begin, var space, var left_space, var spare_space,
+        var sums_space, var shape, var dense, var plain, var finish, var tile, var tiles_count,
+        var together, var cuts, var slab, var block, var channels, var high, var wide,
+        var layout, var extent, var windows, var size, var planes, var taps
     }:
         var left = sp.unsafe_offset(task * space)
         var spare = left.unsafe_offset(left_space)
         var sums = spare.unsafe_offset(spare_space)
         var images = sums.unsafe_offset(sums_space)
-        var pixels = shape.pixels()
+        var apart = shape.apart()
         var plane = shape.plane()
-        for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+        for unit in range(lower, upper):
             var item = unit // (shape.groups * cuts * tiles_count) * together
             var group = unit // (cuts * tiles_count) % shape.groups
             var cut = unit // tiles_count % cuts
@@ -223,12 +202,12 @@ def convolve_by_products[
                 continue
             var images_here = min(together, shape.batch - item)
             var source = xp.unsafe_offset((item * shape.inputs + group * channels) * plane)
-            var place = (item * shape.outputs + first) * pixels
+            var place = shape.place(item, first)
             var result = op.unsafe_offset(place)
             var to = result.unsafe_offset(start) if dense else sums
-            var row = pixels if dense else tile
+            var row = apart if dense else tile
             # From one image to the next.
-            var next_to = shape.outputs * pixels if dense else slab * tile
+            var next_to = shape.outputs * apart if dense else slab * tile
             var next_source = shape.inputs * plane
             var top = start // extent
             var bottom = (start + count - 1) // extent + high.step(high.kernel - 1)
@@ -236,16 +215,28 @@ def convolve_by_products[
                 var some = min(block, channels - begun)
                 var steps = some * taps
                 var from_ = source.unsafe_offset(begun * plane)
+                comptime if volumes:
+                    if plain:
+                        from_ = xp.unsafe_offset(shape.slice(item, group * channels + begun))
                 var base = from_.unsafe_offset(start)
                 var next_base = next_source if plain else block * planes
                 if not plain:
                     for image in range(images_here):
                         for channel in range(some):
+                            var from_image = from_.unsafe_offset(
+                                image * next_source + channel * plane
+                            )
+                            var there = high
+                            comptime if volumes:
+                                var at = shape.slice(item, group * channels + begun + channel)
+                                from_image = xp.unsafe_offset(max(at, 0))
+                                if at < 0:
+                                    there.input = 0  # All rows are padding.
                             phase_planes(
                                 images.unsafe_offset(image * next_base + channel * planes),
                                 size,
-                                from_.unsafe_offset(image * next_source + channel * plane),
-                                high,
+                                from_image,
+                                there,
                                 layout,
                                 top,
                                 bottom - top + 1,
@@ -279,8 +270,8 @@ def convolve_by_products[
                             if finished:
                                 for line in range(lines):
                                     var sum = into.unsafe_offset(line * row)
-                                    var position = place + image * shape.outputs * pixels
-                                    position += (i + line) * pixels + start + at
+                                    var position = place + image * shape.outputs * apart
+                                    position += (i + line) * apart + start + at
                                     finish.apply(sum, sum, first + i + line, position, columns)
             if dense:
                 continue
@@ -290,7 +281,7 @@ def convolve_by_products[
                         var x = max(0, start - y * extent)
                         var end = min(start + count - y * extent, wide.output)
                         if end > x:
-                            var position = image * shape.outputs * pixels + i * pixels
+                            var position = (image * shape.outputs + i) * apart
                             position += y * wide.output + x
                             finish.apply(
                                 result.unsafe_offset(position),
@@ -302,6 +293,6 @@ def convolve_by_products[
                                 end - x,
                             )
 
-    sync_parallelize(work, tasks)
+    in_numbered_ranges(work, units, tasks)
     _ = scratch^
     _ = begins^

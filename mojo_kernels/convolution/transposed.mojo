@@ -10,7 +10,7 @@ from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
 from ..core.memory import Address, Untracked, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 from ..core.vectors import below
 from .finish import Finish, Norm
 from .kinds import convolve
@@ -95,24 +95,12 @@ struct _Weights[dtype: DType](TrivialRegisterPassable):
         var start = untracked(self.start)
         var each = max(1, GRAIN // max(1, inputs * rows * columns))
 
-        def work(
-            task: Int,
-        ) {
-            var start,
-            var to,
-            var rows,
-            var columns,
-            var inputs,
-            var outputs,
-            var taps,
-            var tap,
-            var down,
-            var across,
-            var each,
-            var self,
+        def work(lower: Int, upper: Int) {
+            var start, var to, var rows, var columns, var inputs, var outputs, var taps, var tap,
+            var down, var across
         }:
             comptime width = simd_width_of[Self.dtype]()
-            for output in range(task * each, min(self.outputs, (task + 1) * each)):
+            for output in range(lower, upper):
                 var group = output // outputs
                 for input in range(inputs):
                     var place = (group * inputs + input) * outputs + output % outputs
@@ -134,7 +122,7 @@ struct _Weights[dtype: DType](TrivialRegisterPassable):
                                 unsafe_offset = tap - y * down - x * across
                             ]
 
-        sync_parallelize(work, ceildiv(self.outputs, each))
+        in_ranges(work, self.outputs, ceildiv(self.outputs, each))
 
 
 def _spread[
@@ -158,25 +146,11 @@ def _spread[
     var columns = wide.pixels(phase_x)
     var each = max(1, GRAIN // max(1, rows * columns))
 
-    def work(
-        task: Int,
-    ) {
-        var op,
-        var part,
-        var values,
-        var met,
-        var planes,
-        var channels,
-        var high,
-        var wide,
-        var phase_y,
-        var phase_x,
-        var rows,
-        var columns,
-        var each,
-        var valued,
+    def work(lower: Int, upper: Int) {
+        var op, var part, var values, var met, var channels, var high, var wide, var phase_y,
+        var phase_x, var rows, var columns, var valued
     }:
-        for plane in range(task * each, min(planes, (task + 1) * each)):
+        for plane in range(lower, upper):
             var value = Scalar[dtype](0)
             if valued:
                 value = values[unsafe_offset = plane % channels]
@@ -189,7 +163,7 @@ def _spread[
                         source[unsafe_offset=x] if met else value
                     )
 
-    sync_parallelize(work, ceildiv(planes, each))
+    in_ranges(work, planes, ceildiv(planes, each))
 
 
 @register("tmb_convolution_transposed")

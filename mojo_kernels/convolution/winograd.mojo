@@ -8,7 +8,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of, size_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_numbered_ranges
 from ..gemm.blas import tasks_for
 from ..gemm.panels import WIDE, _high
 from .finish import Finish
@@ -126,12 +126,11 @@ def convolve_by_winograd[
     var space = tiles_space + sums_space + image_space
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
     var sp = untracked(scratch.unsafe_ptr())
-    var chunk = ceildiv(panels, tasks)
 
-    def prepare(
-        task: Int,
-    ) {var up, var wp, var fp, var sp, var plan, var space, var panels, var chunk}:
-        for panel in range(task * chunk, min(panels, (task + 1) * chunk)):
+    def prepare(task: Int, lower: Int, upper: Int) {
+        var up, var wp, var fp, var sp, var plan, var space
+    }:
+        for panel in range(lower, upper):
             var to = up.unsafe_offset(panel * POSITIONS * plan.panel)
             var spare = sp.unsafe_offset(task * space)
             if not transform_weights(to, wp, plan, panel, 0, plan.shape.inputs, spare):
@@ -140,41 +139,20 @@ def convolve_by_winograd[
 
     var good = True
     if before:
-        sync_parallelize(prepare, tasks)
+        in_numbered_ranges(prepare, panels, tasks)
         for task in range(tasks):
             good = good and fine[task]
-    chunk = ceildiv(units, tasks)
 
-    def work(
-        task: Int,
-    ) {
-        var op,
-        var xp,
-        var wp,
-        var up,
-        var fp,
-        var sp,
-        var offset,
-        var plan,
-        var finish,
-        var space,
-        var tiles_space,
-        var sums_space,
-        var panel_sums,
-        var stages,
-        var before,
-        var units,
-        var chunk,
-        var cuts,
-        var count,
-        var panels,
-        var panels_each,
+    def work(task: Int, lower: Int, upper: Int) {
+        var op, var xp, var wp, var up, var fp, var sp, var offset, var plan, var finish,
+        var space, var tiles_space, var sums_space, var panel_sums, var stages, var before,
+        var cuts, var count, var panels, var panels_each
     }:
         var channels = plan.shape.inputs
         var transformed = sp.unsafe_offset(task * space)
         var all_sums = transformed.unsafe_offset(tiles_space)
         var spare = all_sums.unsafe_offset(sums_space)
-        for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+        for unit in range(lower, upper):
             var first = unit // cuts * plan.block
             var some = min(plan.block, count - first)
             var begun = unit % cuts * panels_each
@@ -225,7 +203,7 @@ def convolve_by_winograd[
                         )
 
     if good:
-        sync_parallelize(work, tasks)
+        in_numbered_ranges(work, units, tasks)
         for task in range(tasks):
             good = good and fine[task]
     _ = fine^

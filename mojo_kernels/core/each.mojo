@@ -10,7 +10,7 @@ from std.sys import simd_width_of
 from std.utils.index import IndexList
 
 from .fused import store
-from .team import STEPS, sync_parallelize, task_count
+from .team import STEPS, in_ranges, task_count
 
 # Elements of a task.
 comptime GRAIN = 8192
@@ -53,21 +53,11 @@ def foreach[
         var length = ceildiv(ceildiv(n, parts), width) * width
         parts = ceildiv(n, length)
         var units = lines * parts
-        var chunk = ceildiv(units, tasks)
 
-        def work(
-            task: Int,
-        ) {
-            var function,
-            var output,
-            var shape,
-            var n,
-            var parts,
-            var length,
-            var units,
-            var chunk,
+        def work(lower: Int, upper: Int) {
+            var function, var output, var shape, var n, var parts, var length
         }:
-            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+            for unit in range(lower, upper):
                 var at = IndexList[rank](0)
                 var rest = unit // parts
                 comptime for i in range(last - 1, -1, -1):
@@ -84,4 +74,4 @@ def foreach[
                     store(output, at, function[1](Coord(at)))
                     j += 1
 
-        sync_parallelize(work, tasks)
+        in_ranges(work, units, tasks)

@@ -3,9 +3,8 @@
 from layout import Coord
 from max.algorithm import elementwise
 from max.gpu.host import DeviceContext
-from std.math import ceildiv
 
-from .team import sync_parallelize, task_count
+from .team import in_ranges, task_count
 
 comptime GRAIN = 32768
 
@@ -19,13 +18,12 @@ def each_line[
     """Calls `work` with each of `lines` numbers, about `cost` steps a call."""
     comptime if target == "cpu":
         var tasks = task_count(lines, lines * cost, GRAIN)
-        var chunk = ceildiv(lines, tasks)
 
-        def some(task: Int) {var work, var lines, var chunk}:
-            for line in range(task * chunk, min(lines, (task + 1) * chunk)):
+        def some(lower: Int, upper: Int) {var work}:
+            for line in range(lower, upper):
                 work(line)
 
-        sync_parallelize(some, tasks)
+        in_ranges(some, lines, tasks)
     else:
 
         @always_inline

@@ -6,6 +6,7 @@ from max.algorithm import sync_parallelize as parallelize_in_max
 from max.runtime.asyncrt import parallelism_level as level_in_max
 from std.atomic import Atomic
 from std.ffi import external_call
+from std.math import ceildiv
 from std.memory import Pointer
 from std.sys import CompilationTarget, is_defined, llvm_intrinsic
 from std.sys._assembly import inlined_assembly
@@ -56,6 +57,35 @@ def sync_parallelize[
             return
         comptime if not SERIAL:
             _fork(_Call(Pointer(to=work).unsafe_origin_cast[UntrackedOrigin[mut=False]]()), tasks)
+
+
+@always_inline
+def in_ranges[
+    Work: def(Int, Int) -> None, //
+](work: Work, units: Int, tasks: Int):
+    """Calls `work(lower, upper)` for `tasks` ranges that cover the numbers below `units`, as
+    `sync_parallelize` does. Some ranges may be empty."""
+    var body = Pointer(to=work).unsafe_origin_cast[UntrackedOrigin[mut=False]]()
+    var chunk = ceildiv(units, tasks)
+
+    def part(task: Int) {var body, var units, var chunk}:
+        body[](task * chunk, min(units, (task + 1) * chunk))
+
+    sync_parallelize(part, tasks)
+
+
+@always_inline
+def in_numbered_ranges[
+    Work: def(Int, Int, Int) -> None, //
+](work: Work, units: Int, tasks: Int):
+    """`in_ranges` for what has memory for each task: calls `work(task, lower, upper)`."""
+    var body = Pointer(to=work).unsafe_origin_cast[UntrackedOrigin[mut=False]]()
+    var chunk = ceildiv(units, tasks)
+
+    def part(task: Int) {var body, var units, var chunk}:
+        body[](task, task * chunk, min(units, (task + 1) * chunk))
+
+    sync_parallelize(part, tasks)
 
 
 trait _Task(Deinitable, ImplicitlyCopyable, RegisterPassable):

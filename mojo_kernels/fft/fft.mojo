@@ -7,7 +7,7 @@ from std.math import ceildiv, sqrt
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_numbered_ranges, task_count
 from .gpu import on_gpu
 from .lines import C2C, C2R, R2C, R2C_FULL, transform_lines
 from .tables import Tables
@@ -43,30 +43,16 @@ def _on_cpu[
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * 2 * room * lanes)
     var spare = untracked(scratch.unsafe_ptr())
     tables.fill(untracked(memory.unsafe_ptr()), spare)
-    var chunk = ceildiv(ceildiv(lines, lanes), tasks) * lanes
     var factor = scale.cast[dtype]()
 
-    def some(
-        task: Int,
-    ) {
-        var x,
-        var row_x,
-        var y,
-        var row_y,
-        var lines,
-        var n,
-        var inverse,
-        var factor,
-        var tables,
-        var spare,
-        var room,
-        var lanes,
-        var chunk,
+    def some(task: Int, lower: Int, upper: Int) {
+        var x, var row_x, var y, var row_y, var lines, var n, var inverse, var factor,
+        var tables, var spare, var room, var lanes
     }:
         var a = spare.unsafe_offset(task * 2 * room * lanes)
         var b = a.unsafe_offset(room * lanes)
-        var line = task * chunk
-        var end = min(lines, (task + 1) * chunk)
+        var line = lower * lanes
+        var end = min(lines, upper * lanes)
         while line < end:
             var from_ = x.unsafe_offset(line * row_x)
             var to = y.unsafe_offset(line * row_y)
@@ -81,7 +67,7 @@ def _on_cpu[
                 )
                 line += 1
 
-    sync_parallelize(some, tasks)
+    in_numbered_ranges(some, ceildiv(lines, lanes), tasks)
     _ = scratch^
     _ = memory^
 

@@ -39,7 +39,6 @@ struct Grid(TrivialRegisterPassable):
     var wide: Int
     var units: Int
     var tasks: Int
-    var chunk: Int
 
     def __init__(out self, batch: Int, m: Int, n: Int, k: Int):
         var tasks = tasks_for(batch * m * n, product_cost(batch, m, n, k))
@@ -60,7 +59,6 @@ struct Grid(TrivialRegisterPassable):
         self.across = ceildiv(n, self.wide)
         self.units = batch * down * self.across
         self.tasks = min(tasks, self.units)
-        self.chunk = ceildiv(self.units, self.tasks)
 
     @always_inline
     def part(self, unit: Int) -> Part:

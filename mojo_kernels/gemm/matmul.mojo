@@ -5,7 +5,7 @@ from max.gpu.host import DeviceContext
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_numbered_ranges
 from ..programs.operations import to_memory
 from .blas import ROWS, Gemm, activated, sum_type
 from .grids import Grid
@@ -96,32 +96,14 @@ struct Matmul:
         )
         var sp = untracked(scratch.unsafe_ptr())
 
-        def work(
-            task: Int,
-        ) {
-            var gemm,
-            var grid,
-            var k,
-            var ta,
-            var tb,
-            var row_a,
-            var row_b,
-            var row_c,
-            var step_a,
-            var step_b,
-            var step_c,
-            var ap,
-            var bp,
-            var cp,
-            var addend,
-            var biased,
-            var sp,
+        def work(task: Int, lower: Int, upper: Int) {
+            var gemm, var grid, var k, var ta, var tb, var row_a, var row_b, var row_c,
+            var step_a, var step_b, var step_c, var ap, var bp, var cp, var addend, var biased,
+            var sp
         }:
             var wider = sp.unsafe_offset(task * ROWS * COLUMNS)
             var previous = gemm.begin()
-            for unit in range(
-                task * grid.chunk, min(grid.units, (task + 1) * grid.chunk)
-            ):
+            for unit in range(lower, upper):
                 var part = grid.part(unit)
                 if part.is_empty():
                     continue
@@ -178,5 +160,5 @@ struct Matmul:
                             )
             gemm.end(previous)
 
-        sync_parallelize(work, grid.tasks)
+        in_numbered_ranges(work, grid.units, grid.tasks)
         _ = scratch^

@@ -8,7 +8,7 @@ from std.memory import Pointer
 from std.sys import CompilationTarget, llvm_intrinsic, simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import STEPS, sync_parallelize
+from ..core.team import STEPS, in_numbered_ranges, in_ranges
 from ..mathematics.float8 import float8
 from ..programs.operations import to_memory
 from .blas import ROWS, Gemm, product_cost, tasks_for
@@ -71,26 +71,13 @@ struct ScaledMatmul:
         var scratch = List[Scalar[SUM]](unsafe_uninit_length=grid.tasks * ROWS * COLUMNS)
         var sp = untracked(scratch.unsafe_ptr())
 
-        def work(
-            task: Int,
-        ) {
-            var grid,
-            var n,
-            var k,
-            var row_a,
-            var row_b,
-            var tb,
-            var ap,
-            var bp,
-            var cp,
-            var factors,
-            var addend,
-            var biased,
-            var sp,
+        def work(task: Int, lower: Int, upper: Int) {
+            var grid, var n, var k, var row_a, var row_b, var tb, var ap, var bp, var cp,
+            var factors, var addend, var biased, var sp
         }:
             var gemm = Gemm(0, 0)
             var sums = sp.unsafe_offset(task * ROWS * COLUMNS)
-            for unit in range(task * grid.chunk, min(grid.units, (task + 1) * grid.chunk)):
+            for unit in range(lower, upper):
                 var part = grid.part(unit)
                 for i in range(part.row, part.row + part.rows, ROWS):
                     for j in range(part.column, part.column + part.columns, COLUMNS):
@@ -119,7 +106,7 @@ struct ScaledMatmul:
                                 columns,
                             )
 
-        sync_parallelize(work, grid.tasks)
+        in_numbered_ranges(work, grid.units, grid.tasks)
         _ = scratch^
 
 
@@ -151,11 +138,11 @@ struct IntegerMatmul:
         var cp = untracked(output.unsafe_ptr())
         var grid = Grid(1, m, n, k)
 
-        def work(
-            task: Int,
-        ) {var grid, var n, var k, var row_a, var row_b, var tb, var ap, var bp, var cp}:
+        def work(lower: Int, upper: Int) {
+            var grid, var n, var k, var row_a, var row_b, var tb, var ap, var bp, var cp
+        }:
             var gemm = Gemm(0, 0)
-            for unit in range(task * grid.chunk, min(grid.units, (task + 1) * grid.chunk)):
+            for unit in range(lower, upper):
                 var part = grid.part(unit)
                 if part.is_empty():
                     continue
@@ -173,7 +160,7 @@ struct IntegerMatmul:
                     n,
                 )
 
-        sync_parallelize(work, grid.tasks)
+        in_ranges(work, grid.units, grid.tasks)
 
 
 @always_inline
@@ -236,14 +223,10 @@ struct Int4Matmul:
         var left = Matrix(untracked(a.unsafe_ptr()), a.stride_length[0](), 1)
         var cp = untracked(output.unsafe_ptr())
         var blocks = ceildiv(n, block)
-        var tasks = tasks_for(blocks, product_cost(1, m, n, k))
-        var chunk = ceildiv(blocks, tasks)
 
-        def work(task: Int) {var weights, var left, var cp, var m, var n, var blocks, var chunk}:
-            var first = task * chunk
-            var last = min(blocks, first + chunk)
+        def work(lower: Int, upper: Int) {var weights, var left, var cp, var m, var n}:
             if m > FEW:
-                _many(weights, left, cp, m, first, last)
+                _many(weights, left, cp, m, lower, upper)
                 return
             var wide = List[Scalar[SUM]](unsafe_uninit_length=m * weights.k)
             for i in range(m):
@@ -252,14 +235,14 @@ struct Int4Matmul:
             var lines = Matrix(
                 untracked(wide.unsafe_ptr()), weights.k, 1
             )
-            for b in range(first, last):
+            for b in range(lower, upper):
                 var to = cp.unsafe_offset(b * block)
                 comptime for rows in range(1, FEW + 1):
                     if rows == m:
                         _few[rows](weights, lines, to, b)
             _ = wide^
 
-        sync_parallelize(work, tasks)
+        in_ranges(work, blocks, tasks_for(blocks, product_cost(1, m, n, k)))
 
 
 struct Packed[dtype: DType, block: Int](TrivialRegisterPassable):

@@ -9,7 +9,7 @@ from std.sys import simd_width_of
 
 from ..core.each import foreach
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_numbered_ranges, task_count
 from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
 
 comptime GRAIN = 16384
@@ -31,7 +31,6 @@ def _sample_all[
     var units = shape.batch * blocks
     var cost = shape.batch * shape.positions * (shape.channels + 4) * taps
     var tasks = task_count(units, cost, GRAIN)
-    var chunk = ceildiv(units, tasks)
     var numbers = List[Int32](unsafe_uninit_length=tasks * taps * BLOCK)
     var weights = List[Scalar[dtype]](
         unsafe_uninit_length=tasks * taps * BLOCK
@@ -39,23 +38,13 @@ def _sample_all[
     var np = untracked(numbers.unsafe_ptr())
     var wp = untracked(weights.unsafe_ptr())
 
-    def work(
-        task: Int,
-    ) {
-        var source,
-        var grid,
-        var result,
-        var shape,
-        var blocks,
-        var units,
-        var chunk,
-        var np,
-        var wp,
+    def work(task: Int, lower: Int, upper: Int) {
+        var source, var grid, var result, var shape, var blocks, var np, var wp
     }:
         comptime width = simd_width_of[dtype]()
         var pixels = np.unsafe_offset(task * taps * BLOCK)
         var factors = wp.unsafe_offset(task * taps * BLOCK)
-        for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+        for unit in range(lower, upper):
             var item = unit // blocks
             var begin = unit % blocks * BLOCK
             var count = min(BLOCK, shape.positions - begin)
@@ -104,7 +93,7 @@ def _sample_all[
                     to[unsafe_offset=p] = sum
                     p += 1
 
-    sync_parallelize(work, tasks)
+    in_numbered_ranges(work, units, tasks)
     _ = numbers^
     _ = weights^
 

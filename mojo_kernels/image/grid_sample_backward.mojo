@@ -11,18 +11,13 @@ from std.sys.intrinsics import masked_load
 
 from ..core.lines import each_line
 from ..core.memory import Address, untracked
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.team import in_ranges, parallelism_level, task_count
 from ..core.vectors import below
 from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
 
 # Positions at a time: their taps stay in the cache.
 comptime BLOCK = 128
 comptime GRAIN = 16384
-
-
-def _tasks(units: Int, cost: Int) -> Int:
-    """Into how many tasks units of a cost are divided."""
-    return max(1, min(units, min(4 * parallelism_level(None), units * cost // GRAIN)))
 
 
 def _by_image[
@@ -35,14 +30,14 @@ def _by_image[
     var together = max(1, min(64, shape.batch * shape.channels // (4 * threads)))
     var parts = ceildiv(shape.channels, together)
     var units = shape.batch * parts
-    var tasks = _tasks(units, (shape.positions * taps + shape.pixels) * together)
+    var cost = units * (shape.positions * taps + shape.pixels) * together
 
-    def work(
-        task: Int
-    ) {var given, var grid, var to, var shape, var together, var parts, var units, var tasks}:
+    def work(lower: Int, upper: Int) {
+        var given, var grid, var to, var shape, var together, var parts
+    }:
         var pixels = List[Int32](unsafe_uninit_length=taps * BLOCK)
         var weights = List[Scalar[dtype]](unsafe_uninit_length=taps * BLOCK)
-        for unit in range(task * units // tasks, (task + 1) * units // tasks):
+        for unit in range(lower, upper):
             var item = unit // parts
             var first = unit % parts * together
             var channels = min(together, shape.channels - first)
@@ -71,7 +66,7 @@ def _by_image[
         _ = pixels^
         _ = weights^
 
-    sync_parallelize(work, tasks)
+    in_ranges(work, units, task_count(units, cost, GRAIN))
 
 
 def _by_grid[
@@ -87,17 +82,17 @@ def _by_grid[
     comptime taps = taps_of[mode, spatial]()
     var blocks = ceildiv(shape.positions, BLOCK)
     var units = shape.batch * blocks
-    var tasks = _tasks(units, (shape.channels + 4) * taps * BLOCK)
+    var cost = units * (shape.channels + 4) * taps * BLOCK
 
-    def work(
-        task: Int
-    ) {var given, var source, var grid, var to, var shape, var blocks, var units, var tasks}:
+    def work(lower: Int, upper: Int) {
+        var given, var source, var grid, var to, var shape, var blocks
+    }:
         # By tap and position, the derivatives by x, y and z one after the other.
         var pixels = List[Int32](unsafe_uninit_length=taps * BLOCK)
         var slopes = List[Scalar[dtype]](unsafe_uninit_length=spatial * taps * BLOCK)
         var scales = List[Scalar[dtype]](unsafe_uninit_length=spatial * BLOCK)
         var sums = List[Scalar[dtype]](unsafe_uninit_length=spatial * BLOCK)
-        for unit in range(task * units // tasks, (task + 1) * units // tasks):
+        for unit in range(lower, upper):
             var item = unit // blocks
             var start = unit % blocks * BLOCK
             var count = min(BLOCK, shape.positions - start)
@@ -135,7 +130,7 @@ def _by_grid[
         _ = scales^
         _ = sums^
 
-    sync_parallelize(work, tasks)
+    in_ranges(work, units, task_count(units, cost, GRAIN))
 
 
 @always_inline

@@ -3,13 +3,12 @@
 from extensibility import InputTensor, OutputTensor, register
 from layout import Coord
 from max.gpu.host import DeviceContext
-from std.math import ceildiv
 from std.memory import unsafe_memset_zero
 from std.sys import simd_width_of
 
 from ..core.each import foreach
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_numbered_ranges, task_count
 from .resample_rows import GRAIN
 from .resample_table import Owner, Table, axes
 from .taps import Taps
@@ -89,7 +88,6 @@ def _resize_backward[
     var volume = deep.input * area
     var cost = planes * max(volume, deep.output * outer) * high.taps
     var tasks = task_count(planes, cost, GRAIN)
-    var chunk = ceildiv(planes, tasks)
     var users = Users[dtype](wide)
     var begins = untracked(users.starts.unsafe_ptr())
     var ends = untracked(users.outputs.unsafe_ptr())
@@ -99,28 +97,13 @@ def _resize_backward[
     )
     var sp = untracked(scratch.unsafe_ptr())
 
-    def work(
-        task: Int,
-    ) {
-        var source,
-        var result,
-        var planes,
-        var deep,
-        var high,
-        var wide,
-        var area,
-        var outer,
-        var rows,
-        var volume,
-        var chunk,
-        var begins,
-        var ends,
-        var weights,
-        var sp,
+    def work(task: Int, lower: Int, upper: Int) {
+        var source, var result, var deep, var high, var wide, var area, var outer, var rows,
+        var volume, var begins, var ends, var weights, var sp
     }:
         var sums = sp.unsafe_offset(task * (rows + area))
         var slice = sums.unsafe_offset(rows)
-        for plane in range(task * chunk, min(planes, (task + 1) * chunk)):
+        for plane in range(lower, upper):
             var gradient = result.unsafe_offset(plane * volume)
             # With one slice, sums go to where they belong at once.
             var single = deep.kept
@@ -171,7 +154,7 @@ def _resize_backward[
                         area,
                     )
 
-    sync_parallelize(work, tasks)
+    in_numbered_ranges(work, planes, tasks)
     _ = users^
     _ = scratch^
 

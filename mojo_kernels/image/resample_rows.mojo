@@ -6,7 +6,7 @@ from std.memory import unsafe_memcpy
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_numbered_ranges, task_count
 from .resample_table import CHUNK, Table
 from .taps import taps_of
 
@@ -251,7 +251,6 @@ def resize[
     parts = ceildiv(extent, per_part)
     var units = planes * parts
     tasks = min(tasks, units)
-    var chunk = ceildiv(units, tasks)
     var ring_size = high.taps * wide.output
     var slices_size = deep.taps * area if slices else 0
     var tags_size = 2 * (high.taps + deep.taps)
@@ -262,28 +261,10 @@ def resize[
     var bp = untracked(boxes.unsafe_ptr())
     var mp = untracked(marks.unsafe_ptr())
 
-    def work(
-        task: Int,
-    ) {
-        var source,
-        var result,
-        var deep,
-        var high,
-        var wide,
-        var area,
-        var volume,
-        var slices,
-        var extent,
-        var parts,
-        var per_part,
-        var units,
-        var chunk,
-        var ring_size,
-        var slices_size,
-        var tags_size,
-        var rp,
-        var bp,
-        var mp,
+    def work(task: Int, lower: Int, upper: Int) {
+        var source, var result, var deep, var high, var wide, var area, var volume, var slices,
+        var extent, var parts, var per_part, var ring_size, var slices_size, var tags_size,
+        var rp, var bp, var mp
     }:
         comptime few = taps_of[kind]()
         var ring = rp.unsafe_offset(task * ring_size)
@@ -292,7 +273,7 @@ def resize[
         var marks = tags.unsafe_offset(2 * high.taps)
         var places = marks.unsafe_offset(deep.taps)
         var slice = high.input * wide.input
-        for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+        for unit in range(lower, upper):
             var plane = unit // parts
             var begin = unit % parts * per_part
             var end = min(extent, begin + per_part)
@@ -335,7 +316,7 @@ def resize[
                 else:
                     _blend[few](box, places, target, area, z, deep)
 
-    sync_parallelize(work, tasks)
+    in_numbered_ranges(work, units, tasks)
     _ = rings^
     _ = boxes^
     _ = marks^

@@ -8,7 +8,7 @@ from std.sys import simd_width_of
 from std.utils.index import IndexList
 
 from ..core.fused import load, store
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 
 # Elements of a task.
 comptime GRAIN = 65536
@@ -47,12 +47,10 @@ struct Concat:
             columns = max(columns, xs[i].dim_size[rank - 1]())
         var each = max(1, GRAIN // columns)
 
-        def work(task: Int) {var xs, var output, var start, var rows, var total, var each}:
-            var first = task * each
-            var end = min(total, first + each)
+        def work(lower: Int, upper: Int) {var xs, var output, var start, var rows}:
             var before = 0
             comptime for i in range(xs.size):
-                for row in range(max(first, before) - before, min(end, rows[i]) - before):
+                for row in range(max(lower, before) - before, min(upper, rows[i]) - before):
                     var at = IndexList[rank](0)
                     var rest = row
                     comptime for d in range(rank - 2, -1, -1):
@@ -76,4 +74,4 @@ struct Concat:
                         j += 1
                 before = rows[i]
 
-        sync_parallelize(work, ceildiv(total, each))
+        in_ranges(work, total, ceildiv(total, each))

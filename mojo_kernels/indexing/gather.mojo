@@ -6,7 +6,7 @@ from std.math import ceildiv
 
 from ..core.indices import check_range
 from ..core.memory import untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 
 # Elements of a task.
 comptime GRAIN = 16384
@@ -42,12 +42,10 @@ struct Gather:
         var rows = count // n
         var each = max(1, GRAIN // n)
 
-        def work(
-            task: Int,
-        ) {
-            var x, var index, var xp, var ip, var op, var n, var step, var rows, var each
+        def work(lower: Int, upper: Int) {
+            var x, var index, var xp, var ip, var op, var n, var step
         }:
-            for row in range(task * each, min(rows, (task + 1) * each)):
+            for row in range(lower, upper):
                 var base = 0
                 var rest = row
                 var stride = x.dim_size[last]()
@@ -65,4 +63,4 @@ struct Gather:
                         at += j
                     to[unsafe_offset=j] = source[unsafe_offset=at]
 
-        sync_parallelize(work, ceildiv(rows, each))
+        in_ranges(work, rows, ceildiv(rows, each))

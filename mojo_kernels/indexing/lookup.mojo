@@ -6,7 +6,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_ranges, sync_parallelize, task_count
 
 comptime GRAIN = 32768
 comptime PART = 65536
@@ -43,15 +43,12 @@ struct Lookup:
                     "index ", at, " is out of bounds for a dimension of size ", rows
                 )
         var tasks = task_count(count, count * columns, GRAIN)
-        var chunk = ceildiv(count, tasks)
 
-        def work(
-            task: Int,
-        ) {
-            var tp, var ip, var op, var columns, var row_t, var row_o, var count, var chunk
+        def work(lower: Int, upper: Int) {
+            var tp, var ip, var op, var columns, var row_t, var row_o
         }:
             comptime width = simd_width_of[dtype]()
-            for i in range(task * chunk, min(count, (task + 1) * chunk)):
+            for i in range(lower, upper):
                 var source = tp.unsafe_offset(Int(ip[unsafe_offset=i]) * row_t)
                 var to = op.unsafe_offset(i * row_o)
                 var j = 0
@@ -62,7 +59,7 @@ struct Lookup:
                     to[unsafe_offset=j] = source[unsafe_offset=j]
                     j += 1
 
-        sync_parallelize(work, tasks)
+        in_ranges(work, count, tasks)
 
 
 @register("tmb_checked")

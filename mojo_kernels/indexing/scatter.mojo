@@ -8,7 +8,7 @@ from std.sys import simd_width_of
 
 from ..core.indices import check_range
 from ..core.memory import Address, untracked
-from ..core.team import parallelism_level, sync_parallelize, task_count
+from ..core.team import in_ranges, parallelism_level, sync_parallelize, task_count
 from .combining import combined, neutral
 
 comptime GRAIN = 16384
@@ -17,23 +17,20 @@ comptime GRAIN = 16384
 def copy_all[dtype: DType](to: Address[dtype], source: Address[dtype], n: Int, zero: Bool):
     """Copies `n` values, or sets them to zero."""
     comptime width = simd_width_of[dtype]()
-    var tasks = task_count(n, n, 4 * GRAIN)
-    var chunk = ceildiv(n, tasks)
 
-    def work(task: Int) {var to, var source, var n, var zero, var chunk}:
-        var at = task * chunk
-        var end = min(n, at + chunk)
-        while at + width <= end:
+    def work(lower: Int, upper: Int) {var to, var source, var zero}:
+        var at = lower
+        while at + width <= upper:
             var block = SIMD[dtype, width](0)
             if not zero:
                 block = source.unsafe_load[width=width](at)
             to.unsafe_store[width=width](at, block)
             at += width
-        while at < end:
+        while at < upper:
             to[unsafe_offset=at] = Scalar[dtype](0) if zero else source[unsafe_offset=at]
             at += 1
 
-    sync_parallelize(work, tasks)
+    in_ranges(work, n, task_count(n, n, 4 * GRAIN))
 
 
 @always_inline

@@ -8,7 +8,7 @@ from std.sys import simd_width_of
 from std.utils.index import IndexList
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 
 # Numbers of a task.
 comptime GRAIN = 32768
@@ -59,13 +59,10 @@ def strided_copy[
         units *= 1 if i == near else size[i]
     var each = max(1, GRAIN // max(1, n * (1 if near == last else TILE)))
 
-    def work(
-        task: Int,
-    ) {
-        var x, var to, var size, var stride, var n, var step, var near, var blocks, var across,
-        var units, var each
+    def work(lower: Int, upper: Int) {
+        var x, var to, var size, var stride, var n, var step, var near, var blocks, var across
     }:
-        for unit in range(task * each, min(units, (task + 1) * each)):
+        for unit in range(lower, upper):
             var rest = unit // blocks
             var first = unit % blocks * TILE
             var source = x
@@ -90,7 +87,7 @@ def strided_copy[
                 for j in range(n):
                     sink[unsafe_offset=j] = source[unsafe_offset = j * step]
 
-    sync_parallelize(work, ceildiv(units, each))
+    in_ranges(work, units, ceildiv(units, each))
 
 
 @always_inline
@@ -221,13 +218,11 @@ struct SliceScatter:
         var blocks = ceildiv(size, rows)
         var each = max(1, GRAIN // (rows * inner))
 
-        def work(
-            task: Int,
-        ) {
-            var to, var base, var source, var zero, var start, var step, var outer, var size,
-            var inner, var count, var rows, var blocks, var each
+        def work(lower: Int, upper: Int) {
+            var to, var base, var source, var zero, var start, var step, var size, var inner,
+            var count, var rows, var blocks
         }:
-            for unit in range(task * each, min(outer * blocks, (task + 1) * each)):
+            for unit in range(lower, upper):
                 var line = unit // blocks
                 var first = unit % blocks * rows
                 var sink = to.unsafe_offset(line * size * inner)
@@ -248,7 +243,7 @@ struct SliceScatter:
                     else:
                         _line(kept.unsafe_offset(i * inner), into, inner)
 
-        sync_parallelize(work, ceildiv(outer * blocks, each))
+        in_ranges(work, outer * blocks, ceildiv(outer * blocks, each))
 
 
 @always_inline

@@ -6,7 +6,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 
 from ..core.memory import untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 
 # Elements of a task.
 comptime GRAIN = 32768
@@ -43,11 +43,9 @@ struct Take:
             return
         var each = max(1, GRAIN // inner)
 
-        def work(
-            task: Int
-        ) {var xp, var ip, var op, var n, var inner, var count, var rows, var each}:
+        def work(lower: Int, upper: Int) {var xp, var ip, var op, var n, var inner, var count}:
             comptime width = simd_width_of[dtype]()
-            for row in range(task * each, min(rows, (task + 1) * each)):
+            for row in range(lower, upper):
                 var at = Int(ip[unsafe_offset=row % count])
                 at = at + n if at < 0 else at
                 var source = xp.unsafe_offset((row // count * n + at) * inner)
@@ -60,4 +58,4 @@ struct Take:
                     to[unsafe_offset=k] = source[unsafe_offset=k]
                     k += 1
 
-        sync_parallelize(work, ceildiv(rows, each))
+        in_ranges(work, rows, ceildiv(rows, each))

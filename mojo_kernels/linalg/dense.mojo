@@ -8,11 +8,13 @@ from std.utils.numerics import isfinite
 
 from ..core.lines import each_line
 from ..core.memory import Address, untracked
-from ..core.team import parallelism_level, sync_parallelize
+from ..core.team import in_ranges, parallelism_level
 from ..gemm.panels import COLUMNS, DEPTH, WIDE, Matrix, left_size, pack, packed_product, right_size
 
 # Multiplications a thread should have at least: about 20 microseconds.
 comptime GRAIN = 1_000_000
+# Rows or columns that a task has a multiple of.
+comptime TILE = 32
 # Triangular systems of so many unknowns are solved row by row.
 comptime SMALL = 16
 # Fewer right-hand sides than this are no matrix product.
@@ -239,13 +241,13 @@ def subtract_product[
             return
         # Whole tiles a part.
         var tall = m >= n
-        var chunk = ceildiv(ceildiv(m if tall else n, tasks), 32) * 32
+        var length = m if tall else n
 
-        def work(
-            task: Int,
-        ) {var m, var n, var k, var a, var b, var c, var row, var tall, var chunk}:
-            var start = task * chunk
-            var count = min(chunk, (m if tall else n) - start)
+        def work(lower: Int, upper: Int) {
+            var m, var n, var k, var a, var b, var c, var row, var tall, var length
+        }:
+            var start = lower * TILE
+            var count = min(upper * TILE, length) - start
             if count <= 0:
                 return
             if tall:
@@ -255,7 +257,7 @@ def subtract_product[
                 var part = b.from_(0, start)
                 _subtract_product(m, count, k, a, part, c.unsafe_offset(start), row)
 
-        sync_parallelize(work, tasks)
+        in_ranges(work, ceildiv(length, TILE), tasks)
     else:
         _by_rows(m, n, k, a, b, c, row)
 

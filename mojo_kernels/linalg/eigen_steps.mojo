@@ -1,9 +1,9 @@
 """What eigenvalues and singular values have in common."""
 
-from std.math import ceildiv, sqrt
+from std.math import sqrt
 
 from ..core.memory import Address
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 from .dense import add_scaled, dot
 
 # Numbers a thread should have to go through at least.
@@ -39,12 +39,7 @@ def in_parts[
     comptime if target == "cpu":
         var tasks = min(min(threads, count), cost // GRAIN)
         if tasks > 1:
-            var chunk = ceildiv(count, tasks)
-
-            def part(task: Int) {var work, var count, var chunk}:
-                work(task * chunk, min(count, (task + 1) * chunk))
-
-            sync_parallelize(part, tasks)
+            in_ranges(work, count, tasks)
             return
     work(0, count)
 

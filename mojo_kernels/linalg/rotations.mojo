@@ -6,7 +6,7 @@ from std.memory import Pointer
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 
 # Rotations that are kept.
 comptime KEPT = 4096
@@ -96,25 +96,16 @@ struct Rotations[dtype: DType, target: StaticString](Movable):
             var tasks = min(self.threads, strips)
             if self.count * self.columns < 200_000:
                 tasks = 1
-            var chunk = ceildiv(strips, tasks)
             var matrix = untracked(self.matrix)
             var columns = self.columns
             var count = self.count
             var numbers = untracked(self.cosines.unsafe_ptr())
             var places = untracked(self.rows.unsafe_ptr())
 
-            def work(
-                task: Int,
-            ) {
-                var matrix,
-                var columns,
-                var count,
-                var numbers,
-                var places,
-                var strips,
-                var chunk,
+            def work(lower: Int, upper: Int) {
+                var matrix, var columns, var count, var numbers, var places
             }:
-                for strip in range(task * chunk, min(strips, (task + 1) * chunk)):
+                for strip in range(lower, upper):
                     var first = strip * wide
                     var size = min(wide, columns - first)
                     var part = matrix.unsafe_offset(first)
@@ -132,5 +123,5 @@ struct Rotations[dtype: DType, target: StaticString](Movable):
             if tasks == 1:
                 work(0)
             else:
-                sync_parallelize(work, tasks)
+                in_ranges(work, strips, tasks)
             self.count = 0

@@ -2,11 +2,11 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.math import ceildiv, sqrt
+from std.math import sqrt
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_ranges, task_count
 
 comptime GRAIN = 16384
 # Numbers of a row that are added up before they go to its sum.
@@ -104,31 +104,13 @@ struct Normalize:
         var share = columns // run
         var added = eps.cast[dtype]()
         var tasks = task_count(rows, rows * columns, GRAIN)
-        var chunk = ceildiv(rows, tasks)
 
-        def work(
-            task: Int,
-        ) {
-            var xp,
-            var yp,
-            var wp,
-            var bp,
-            var mp,
-            var dp,
-            var weighted,
-            var biased,
-            var parts,
-            var run,
-            var share,
-            var added,
-            var rows,
-            var columns,
-            var row_x,
-            var row_y,
-            var chunk,
+        def work(lower: Int, upper: Int) {
+            var xp, var yp, var wp, var bp, var mp, var dp, var weighted, var biased, var parts,
+            var run, var share, var added, var columns, var row_x, var row_y
         }:
             comptime width = simd_width_of[dtype]()
-            for r in range(task * chunk, min(rows, (task + 1) * chunk)):
+            for r in range(lower, upper):
                 var row = xp.unsafe_offset(r * row_x)
                 var to = yp.unsafe_offset(r * row_y)
                 var mean, variance = _statistics(row, columns)
@@ -173,4 +155,4 @@ struct Normalize:
                         to[unsafe_offset=j] = v * factor + addend
                         j += 1
 
-        sync_parallelize(work, tasks)
+        in_ranges(work, rows, tasks)

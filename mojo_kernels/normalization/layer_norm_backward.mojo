@@ -9,7 +9,7 @@ from std.utils.index import IndexList
 
 from ..core.fused import load
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_numbered_ranges, task_count
 
 # Numbers that a task is worth.
 comptime GRAIN = 16384
@@ -202,7 +202,6 @@ struct NormalizeBackward:
         )
         var parts = ceildiv(rows, height)
         var tasks = tasks_of(rows * columns, parts)
-        var share = ceildiv(parts, tasks)
         var factors = List[Scalar[acc]](length=columns, fill=1)
         if weight.dim_size[0]() != 0:
             var wp = weight.unsafe_ptr()
@@ -232,9 +231,9 @@ struct NormalizeBackward:
         var sums = List[Scalar[acc]](length=parts * lines * columns, fill=0)
         var sp = untracked(sums.unsafe_ptr())
 
-        def work(task: Int) {imm}:
+        def work(task: Int, lower: Int, upper: Int) {imm}:
             var own = scaled.unsafe_offset(task * columns)
-            for part in range(task * share, min(parts, (task + 1) * share)):
+            for part in range(lower, upper):
                 var r = part * height
                 for row in range(r, min(rows, r + height)):
                     _row[summed](
@@ -251,7 +250,7 @@ struct NormalizeBackward:
                         columns,
                     )
 
-        sync_parallelize(work, tasks)
+        in_numbered_ranges(work, parts, tasks)
         comptime if summed:
             if dweight.dim_size[0]() != 0:
                 var wp = untracked(dweight.unsafe_ptr())

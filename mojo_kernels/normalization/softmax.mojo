@@ -7,7 +7,7 @@ from std.sys import simd_width_of
 from std.utils.numerics import inf, isfinite, isnan, nan
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize, task_count
+from ..core.team import in_ranges, task_count
 from ..mathematics.elementary import exp as exact_exp
 
 comptime GRAIN = 8192
@@ -176,24 +176,12 @@ struct Softmax:
         var beside = ceildiv(inner, width)
         var units = outer * beside
         var tasks = task_count(units, outer * n * inner, GRAIN)
-        var chunk = ceildiv(units, tasks)
 
-        def work(
-            task: Int,
-        ) {
-            var xp,
-            var op,
-            var n,
-            var inner,
-            var step_x,
-            var step_o,
-            var line_x,
-            var line_o,
-            var beside,
-            var units,
-            var chunk,
+        def work(lower: Int, upper: Int) {
+            var xp, var op, var n, var inner, var step_x, var step_o, var line_x, var line_o,
+            var beside
         }:
-            for unit in range(task * chunk, min(units, (task + 1) * chunk)):
+            for unit in range(lower, upper):
                 var first = unit % beside * width
                 var from_ = xp.unsafe_offset(unit // beside * step_x + first)
                 var to = op.unsafe_offset(unit // beside * step_o + first)
@@ -208,4 +196,4 @@ struct Softmax:
                         from_.unsafe_offset(j), to.unsafe_offset(j), n, line_x, line_o
                     )
 
-        sync_parallelize(work, tasks)
+        in_ranges(work, units, tasks)

@@ -11,7 +11,7 @@ from std.memory import Pointer, unsafe_stack_allocation
 from std.utils.index import IndexList
 
 from ..core.memory import untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 from .copies import UNIFORM, bits_of, copy_tile, spread
 from .table_row import (
     Bytes,
@@ -325,13 +325,12 @@ def run(row: Words, fused: Int64 = 0):
     var each = parts.count(11) * most * ACCUMULATOR
     var memory = List[Int64](length=units * each // 8 if splits > 1 else 1, fill=0)
     var shared = untracked(memory.unsafe_ptr().unsafe_bitcast[Int8]())
-    var chunk = ceildiv(units, tasks)
-    tasks = ceildiv(units, chunk)
 
-    def work(task: Int) {var row, var chunk, var units, var shared, var fused}:
-        _units(row, task * chunk, min(units, (task + 1) * chunk), shared, fused)
+    def work(lower: Int, upper: Int) {var row, var shared, var fused}:
+        if lower < upper:
+            _units(row, lower, upper, shared, fused)
 
-    sync_parallelize(work, tasks)
+    in_ranges(work, units, tasks)
     if splits > 1:
         var inner = parts.count(13)
         for outer in range(parts.count(12)):

@@ -6,7 +6,7 @@ from std.math import ceildiv
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 
 # Elements of a task.
 comptime GRAIN = 32768
@@ -69,10 +69,8 @@ struct CumulativeSum:
         var units = ceildiv(outer, TURNS) if inner == 1 else outer * blocks
         var each = max(1, GRAIN // (n * (TURNS if inner == 1 else min(inner, width))))
 
-        def work(
-            task: Int,
-        ) {var xp, var op, var outer, var n, var inner, var blocks, var units, var each}:
-            for unit in range(task * each, min(units, (task + 1) * each)):
+        def work(lower: Int, upper: Int) {var xp, var op, var outer, var n, var inner, var blocks}:
+            for unit in range(lower, upper):
                 if inner == 1:
                     var line = unit * TURNS
                     if line + TURNS <= outer:
@@ -89,4 +87,4 @@ struct CumulativeSum:
                 for j in range(inner - first):
                     _across[1](xp.unsafe_offset(at + j), op.unsafe_offset(at + j), n, inner)
 
-        sync_parallelize(work, ceildiv(units, each))
+        in_ranges(work, units, ceildiv(units, each))

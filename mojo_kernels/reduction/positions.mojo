@@ -7,7 +7,7 @@ from std.sys import simd_width_of
 from std.utils.numerics import isnan
 
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 from .reductions import along
 
 comptime GRAIN = 32768
@@ -100,8 +100,8 @@ def positions[
     var units = outer if inner == 1 else outer * blocks
     var each = max(1, GRAIN // (n * (1 if inner == 1 else min(inner, wide))))
 
-    def work(task: Int) {var x, var to, var n, var inner, var blocks, var units, var each}:
-        for unit in range(task * each, min(units, (task + 1) * each)):
+    def work(lower: Int, upper: Int) {var x, var to, var n, var inner, var blocks}:
+        for unit in range(lower, upper):
             if inner == 1:
                 to[unsafe_offset=unit] = Int64(_first[kind](x.unsafe_offset(unit * n), n))
                 continue
@@ -115,4 +115,4 @@ def positions[
             for j in range(inner - first):
                 _across[1, kind](source.unsafe_offset(j), n, inner, sink.unsafe_offset(j))
 
-    sync_parallelize(work, ceildiv(units, each))
+    in_ranges(work, units, ceildiv(units, each))

@@ -10,7 +10,7 @@ from std.utils.numerics import inf, isnan
 
 from ..core.fused import load
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_ranges
 
 # Numbers that are added up one after the other.
 comptime BLOCK = 4096
@@ -154,10 +154,10 @@ struct Reduce:
         var each = max(1, GRAIN // max(1, length * min(inner, wide)))
         var tasks = ceildiv(units * parts, each)
 
-        def work(
-            task: Int,
-        ) {var x, var rp, var n, var inner, var blocks, var units, var parts, var length, var each}:
-            for k in range(task * each, min(units * parts, (task + 1) * each)):
+        def work(lower: Int, upper: Int) {
+            var x, var rp, var n, var inner, var blocks, var parts, var length
+        }:
+            for k in range(lower, upper):
                 var unit = k // parts
                 var part = k % parts
                 var begin = part * length
@@ -204,7 +204,7 @@ struct Reduce:
                         )
                         first += 1
 
-        sync_parallelize(work, tasks)
+        in_ranges(work, units * parts, tasks)
         if parts == 1:
             return
         for line in range(outer):

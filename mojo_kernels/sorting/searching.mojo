@@ -2,13 +2,12 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.math import ceildiv
 from std.utils.numerics import isfinite
 
 from ..core.indices import check_range
 from ..core.lines import each_line
 from ..core.memory import Address, untracked
-from ..core.team import sync_parallelize
+from ..core.team import in_numbered_ranges
 
 comptime PART = 65536
 
@@ -135,26 +134,14 @@ struct Histogram:
                 raise Error("the range of a histogram has to be finite")
         # The parts depend on the size alone, so that sums do not depend on the threads.
         var parts = max(1, min(16, n // max(PART, 4 * bins)))
-        var chunk = ceildiv(n, parts)
         var sums = List[Scalar[dtype]](length=parts * bins, fill=0)
         var sp = untracked(sums.unsafe_ptr())
 
-        def work(
-            part: Int,
-        ) {
-            var xp,
-            var ep,
-            var cp,
-            var wp,
-            var sp,
-            var n,
-            var dims,
-            var bins,
-            var weighs,
-            var chunk,
+        def work(part: Int, lower: Int, upper: Int) {
+            var xp, var ep, var cp, var wp, var sp, var dims, var bins, var weighs
         }:
             var mine = sp.unsafe_offset(part * bins)
-            for i in range(part * chunk, min(n, (part + 1) * chunk)):
+            for i in range(lower, upper):
                 var place = 0
                 var from_ = ep
                 for d in range(dims):
@@ -171,7 +158,7 @@ struct Histogram:
                         weight = wp[unsafe_offset=i]
                     mine[unsafe_offset=place] += weight
 
-        sync_parallelize(work, parts)
+        in_numbered_ranges(work, n, parts)
         for bin in range(bins):
             var total = Scalar[dtype](0)
             for part in range(parts):

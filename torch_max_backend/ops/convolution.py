@@ -50,9 +50,12 @@ def _supported(
 
 
 def _kernels(input: torch.Tensor, transposed: bool) -> str | None:
-    """The library for integers, which MAX does not convolve, or for transposed convolutions."""
+    """The library for integers, which MAX does not convolve, for volumes, or for transposed
+    convolutions."""
     if not input.is_floating_point():
         return "convolution.integers"
+    if input.dim() == 5 and input.device.type == "cpu":
+        return "convolution.volumes"
     return "convolution.transposed" if transposed and input.device.type == "cpu" else None
 
 
@@ -100,6 +103,8 @@ def convolution(
         return _by_products(
             input, weight, bias, stride, pads, dilation, groups, addresses, _After()
         )
+    elif addresses is not None:
+        return _of_volumes(input, weight, bias, stride, pads, dilation, groups)
     else:
         result = _convolved(input, weight, stride, pads, dilation, groups)
     if bias is not None:
@@ -183,6 +188,26 @@ def _by_products(
         {"activation": after.activation},
     )[0]
     return ops.reshape(result.tensor, shape)
+
+
+def _of_volumes(
+    input: TensorValue,
+    weight: TensorValue,
+    bias: TensorValue | None,
+    stride: list[int],
+    pads: list[tuple[int, int]],
+    dilation: list[int],
+    groups: int,
+) -> TensorValue:
+    """The convolution by ``mojo_kernels/convolution/volumes.mojo``."""
+    settings = [*stride, *(before for before, _ in pads), *dilation, groups]
+    (result,) = ops.custom(
+        "tmb_convolution_3d",
+        input.device,
+        [input, weight, nothing(input.dtype) if bias is None else bias, *numbers(settings)],
+        [TensorType(input.dtype, expected().shape, input.device)],
+    )
+    return result.tensor
 
 
 def _transposed(

@@ -62,16 +62,7 @@ def build(
     with temporary_folder(".linker-", out.parent) as folder:
         _write_linker(folder)
         path = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace",
-                env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except OSError as e:
-            raise LibraryError(
-                f"The Mojo compiler could not be started: {e}",
-                "Install the packages `max` and `mojo-compiler` in this environment.",
-            ) from e
+        done = _run(command, PATH=path)
     if done.returncode != 0 or not out.is_file():
         raise LibraryError(
             f"The Mojo compiler could not build {out.name} (exit status {done.returncode}).",
@@ -84,16 +75,31 @@ def build(
         )
 
 
+def _run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the Mojo compiler.
+
+    Raises:
+        LibraryError: It could not be started.
+    """
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace",
+            env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as e:
+        raise LibraryError(
+            f"The Mojo compiler could not be started: {e}",
+            "Install the packages `max` and `mojo-compiler` in this environment.",
+        ) from e
+
+
 @cache
 def _target(mojo: str, features: Sequence[str]) -> Sequence[str]:
     """The options that add features to those that the compiler finds. It takes some CPUs for older
     ones."""
     if not features:
         return []
-    done = subprocess.run(
-        [mojo, "build", "--print-effective-target"],
-        capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = _run([mojo, "build", "--print-effective-target"])
     found = re.search(r"--target-features (\S+)", done.stdout)
     listed = found[1].split(",") if found else []
     kept = [feature for feature in listed if feature[1:] not in features]

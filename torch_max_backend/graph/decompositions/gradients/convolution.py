@@ -124,9 +124,15 @@ def _of_weight(
     place of channels."""
     floats = (torch.float32, torch.float64)
     fixed = all(isinstance(v, int) for v in (*stride, *padding, *dilation, groups))
-    if input.device.type == "cpu" and input.dtype in floats and input.dim() < 5 and fixed:
+    if input.device.type == "cpu" and input.dtype in floats and fixed:
+        sizes, settings = list(weight.shape), [stride, padding, dilation]
+        if input.dim() == 5:
+            outputs, per_in, deep, *kernel = sizes
+            input = _slices(input, deep, grad.shape[2], *(s[0] for s in settings))
+            grad = grad.transpose(1, 2).flatten(0, 1)
+            sizes, settings = [outputs, per_in * deep, *kernel], [s[1:] for s in settings]
         own = torch.ops.torch_max_backend.convolution_weight_gradient
-        return own(grad, input, weight.shape, stride, padding, dilation, groups)
+        return own(grad, input, sizes, *settings, groups).reshape(weight.shape)
     batch = input.shape[0]
     per_in = input.shape[1] // groups
     rows = input.reshape(batch, groups, per_in, *input.shape[2:]).transpose(0, 2)
@@ -136,6 +142,19 @@ def _of_weight(
         rows, kernels, None, dilation, padding, stride, False, [0] * len(stride), groups
     )
     return _cut(result, weight.shape[2:]).transpose(0, 1).reshape(weight.shape)
+
+
+def _slices(
+    volumes: Tensor, taps: int, count: int, stride: int, padding: int, dilation: int
+) -> Tensor:
+    """Images ``[batch * count, channels * taps, height, width]``: the slices that each of ``count``
+    windows along the depth meets, so that a convolution of volumes is one of images."""
+    padded = torch.nn.functional.pad(volumes, (0, 0, 0, 0, padding, padding))
+    reach = (count - 1) * stride + 1
+    met = [padded[:, :, t * dilation : t * dilation + reach : stride] for t in range(taps)]
+    batch, channels, _, height, width = volumes.shape
+    images = torch.stack([m.transpose(1, 2) for m in met], 3)
+    return images.reshape(batch * count, channels * taps, height, width)
 
 
 def _cut(value: Tensor, sizes: Sequence[int]) -> Tensor:
