@@ -17,8 +17,7 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks.processes.machine import machine
-from benchmarks.steps import HERE, write_page
+from benchmarks.processes.results import Results, heading
 
 FRAMEWORKS = ("eager", "inductor", "max")
 
@@ -40,12 +39,8 @@ def section(results: Any) -> str:
     found = {f: [turn[f] for turn in results["turns"]] for f in FRAMEWORKS}
     known = results["machine"]
     step = {f: statistics.median(statistics.median(r["step_ms"]) for r in found[f]) for f in found}
-    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     rows = [
-        f"## {known['cpu']}",
-        "",
-        f"{known['cores']} cores; {versions}; {len(results['turns'])} turns.",
-        "",
+        *heading(known, f"; {len(results['turns'])} turns"),
         "| | step, ms | of eager's | of inductor's | first step, s | last loss - eager's |",
         "|---|---|---|---|---|---|",
     ]
@@ -69,11 +64,9 @@ def main() -> None:
         {f: measure(f, arguments.steps, arguments.processes) for f in FRAMEWORKS}
         for _ in range(arguments.turns)
     ]
-    path, known = HERE / "distributed.json", machine("torch", "max", "transformers")
-    everything: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    everything[known["cpu"]] = {"machine": known, "turns": turns}
-    path.write_text(json.dumps(everything, indent=1) + "\n")
-    write_page(HERE / "distributed.md", map(section, everything.values()))
+    results = Results("distributed", "torch", "max", "transformers")
+    results.here["turns"] = turns
+    results.publish(section)
 
 
 if __name__ == "__main__":

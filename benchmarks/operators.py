@@ -17,9 +17,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.processes.machine import machine
 from benchmarks.processes.operators import ROWS, cases
-from benchmarks.steps import HERE, mean, process, write_page
+from benchmarks.processes.results import Results, heading
+from benchmarks.steps import mean, process
 
 FRAMEWORKS = {"small": ("eager", "inductor", "max"), "large": ("eager", "max")}
 # Operators of one process.
@@ -40,9 +40,7 @@ def measure(names: Sequence[str], size: str, seconds: float) -> dict[str, Any]:
 
 def tables(results: Mapping[str, Any]) -> str:
     """The results of one processor as Markdown."""
-    known = results["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
-    lines = [f"## {known['cpu']}", "", f"{known['cores']} cores; {versions}."]
+    lines = heading(results["machine"])[:-1]
     for size, found in results["sizes"].items():
         to = "eager" if size == "large" else "inductor"
         lines += [
@@ -83,11 +81,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=list(ROWS))
     parser.add_argument("--seconds", type=float, default=0.2, help="for each figure")
     given = parser.parse_args()
-    known = machine("torch", "max")
-    path = HERE / "operators.json"
-    everything = json.loads(path.read_text()) if path.exists() else {}
-    mine = everything.setdefault(known["cpu"], {"sizes": {}})
-    mine["machine"] = known
+    results = Results("operators", "torch", "max")
+    measured = results.here.setdefault("sizes", {})
     for size in given.sizes:
         names = [
             name
@@ -96,10 +91,10 @@ def main() -> None:
         ]
         for k in range(0, len(names), _TOGETHER):
             found = measure(names[k : k + _TOGETHER], size, given.seconds)
-            mine["sizes"].setdefault(size, {}).update(found)
-            path.write_text(json.dumps(everything, indent=1) + "\n")
+            measured.setdefault(size, {}).update(found)
+            results.keep()
             print(json.dumps(found), flush=True)
-    write_page(HERE / "operators.md", [tables(r) for r in everything.values()])
+    results.publish(tables)
 
 
 if __name__ == "__main__":

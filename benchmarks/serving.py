@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import signal
 import socket
@@ -25,8 +24,7 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.processes.machine import machine
-from benchmarks.steps import HERE, write_page
+from benchmarks.processes.results import HERE, Results, heading
 
 SERVER = HERE.parent / "examples" / "serve.py"
 
@@ -113,14 +111,9 @@ def serve(backend: str, requests: int, at_once: int, layers: int = 4) -> dict[st
 
 def section(results: Any) -> str:
     """The results of one processor as Markdown."""
-    known = results["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
+    more = f"; {results['requests']:,} requests, {results['at_once']} at once"
     rows = [
-        f"## {known['cpu']}",
-        "",
-        f"{known['cores']} cores, client and server together; {versions}; {results['requests']:,} "
-        f"requests, {results['at_once']} at once.",
-        "",
+        *heading(results["machine"], f"{more}; client and server share the cores"),
         "| | ready after, s | requests a second | median, ms | p99, ms | lost "
         "| answered at the end | memory after each tenth, MB |",
         "|---|---|---|---|---|---|---|---|",
@@ -141,17 +134,11 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--backends", nargs="+", default=["eager", "inductor", "max"])
     arguments = parser.parse_args()
-    path, known = HERE / "serving.json", machine("torch", "max", "transformers", "fastapi")
+    results = Results("serving", "torch", "max", "transformers", "fastapi")
     found = {b: serve(b, arguments.requests, arguments.at_once) for b in arguments.backends}
-    everything: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    everything[known["cpu"]] = {
-        "machine": known,
-        "requests": arguments.requests,
-        "at_once": arguments.at_once,
-        "backends": found,
-    }
-    path.write_text(json.dumps(everything, indent=1) + "\n")
-    write_page(HERE / "serving.md", map(section, everything.values()))
+    settings = {"requests": arguments.requests, "at_once": arguments.at_once}
+    results.here.update(settings, backends=found)
+    results.publish(section)
 
 
 if __name__ == "__main__":

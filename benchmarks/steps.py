@@ -20,16 +20,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.processes.alone import CASES
-from benchmarks.processes.machine import machine
+from benchmarks.processes.results import Results, heading
 
-HERE = Path(__file__).parent
 FRAMEWORKS = ("inductor", "steps", "eager")
-_MARK = "<!-- tables -->"
 
 Report = Mapping[str, Any]
 
@@ -122,26 +120,12 @@ def failures(cases: Mapping[str, Any]) -> list[str]:
     return ["", "### Failed", "", *failed] if failed else []
 
 
-def write_page(page: Path, sections: Iterable[str]) -> None:
-    """Put tables under the line of a page, what is above it stays."""
-    head = page.read_text().partition(_MARK)[0]
-    page.write_text(f"{head}{_MARK}\n\n" + "\n".join(sections))
-
-
 def tables(results: Mapping[str, Any]) -> str:
     """The results of one processor as Markdown."""
     cases = results["cases"]
-    known = results["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     threads = results["threads"] or "all"
-    lines = [
-        f"## {known['cpu']}",
-        "",
-        f"{known['cores']} cores, threads: {threads}; {versions}. Medians of each case's turns.",
-        "",
-        "### First call",
-        "",
-    ]
+    more = f"; threads: {threads}. Medians of each case's turns"
+    lines = [*heading(results["machine"], more), "### First call", ""]
     lines += [
         "CPU seconds of the first call in a new process (children included).",
         "",
@@ -191,19 +175,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--threads", type=int, default=0, help="0: as many as torch takes")
     options = parser.parse_args()
-    path = HERE / "steps.json"
-    known = machine("torch", "max")
-    everything: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    results = everything.setdefault(known["cpu"], {"cases": {}})
-    results["machine"] = known
-    results["threads"] = options.threads
+    results = Results("steps", "torch", "max")
+    measured = results.here.setdefault("cases", {})
+    results.here["threads"] = options.threads
     with tempfile.TemporaryDirectory() as folder:
         for case in options.cases:
             found = measure(case, options.repeats, options.seconds, options.threads, Path(folder))
-            results["cases"][case] = found
-            path.write_text(json.dumps(everything, indent=1) + "\n")
+            measured[case] = found
+            results.keep()
             print(case, f"{_ratio(found['warm'], 'median_ms'):.2f}", flush=True)
-    write_page(HERE / "steps.md", map(tables, everything.values()))
+    results.publish(tables)
 
 
 if __name__ == "__main__":

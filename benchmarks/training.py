@@ -12,16 +12,15 @@ idle machine.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes.machine import machine
+from benchmarks.processes.results import Results, heading
 from benchmarks.processes.trainable_large import AUTOCAST_CASES
 from benchmarks.processes.training_alone import TRAINING_CASES
-from benchmarks.steps import HERE, Report, failures, fresh, mean, median, process, write_page
+from benchmarks.steps import Report, failures, fresh, mean, median, process
 
 FRAMEWORKS = ("inductor", "max", "eager")
 _MODULE = "benchmarks.processes.training_alone"
@@ -79,10 +78,9 @@ def _cell(report: Report, key: str, scale: float, digits: int) -> str:
 
 def tables(results: Mapping[str, Any]) -> str:
     """The results of one processor as Markdown."""
-    cases, known = results["cases"], results["machine"]
-    versions = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
-    lines = [f"## {known['cpu']}", "", f"{known['cores']} cores; {versions}.", ""]
-    lines += ["### Steps", "", "Median milliseconds of a whole step.", ""]
+    cases = results["cases"]
+    lines = [*heading(results["machine"]), "### Steps", ""]
+    lines += ["Median milliseconds of a whole step.", ""]
     lines += ["| case | turns | eager | inductor | max | max/eager | max/inductor |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for name, found in cases.items():
@@ -123,23 +121,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--steady", action="store_true", help="steps alone, with your own caches")
     options = parser.parse_args()
-    path = HERE / "training.json"
-    known = machine("torch", "max")
-    everything: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    results = everything.setdefault(known["cpu"], {"cases": {}})
-    results["machine"] = known
+    results = Results("training", "torch", "max")
+    measured = results.here.setdefault("cases", {})
     with tempfile.TemporaryDirectory() as folder:
         for case in options.cases:
             if options.steady:
-                before = results["cases"].get(case)
+                before = measured.get(case)
                 found = steady(case, options.repeats, options.seconds, before)
             else:
                 found = measure(case, options.repeats, options.seconds, Path(folder))
-            results["cases"][case] = found
-            path.write_text(json.dumps(everything, indent=1) + "\n")
+            measured[case] = found
+            results.keep()
             ratios = [f"{_ratio(found['warm'], 'median_ms', to):.2f}" for to in FRAMEWORKS[::2]]
             print(case, *ratios, f"{_ratio(found['cold'], 'cpu_s', 'inductor'):.2f}", flush=True)
-    write_page(HERE / "training.md", map(tables, everything.values()))
+    results.publish(tables)
 
 
 if __name__ == "__main__":

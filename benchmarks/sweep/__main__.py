@@ -1,4 +1,5 @@
-"""Compile every architecture of transformers, timm and torchvision as a small model, and compare.
+"""Compile every architecture of transformers, timm and torchvision, and some of diffusers and of
+further packages, as a small model, and compare.
 
     uv run python -m benchmarks.sweep                     # about two hours on 2 cores
     uv run python -m benchmarks.sweep --only timm --minutes 20
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.steps import HERE, write_page
+from benchmarks.processes.results import HERE, write_page
 from benchmarks.sweep.catalog import names
 from benchmarks.sweep.table import markdown
 
@@ -63,7 +64,7 @@ def examined(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.sweep", description=__doc__.split("\n")[0]
+        prog="python -m benchmarks.sweep", description=__doc__.split("\n\n")[0]
     )
     parser.add_argument("--only", nargs="+", metavar="PREFIX", help="names that begin so")
     parser.add_argument("--again", action="store_true", help="what is known already, too")
@@ -87,7 +88,7 @@ def main() -> None:
         if time.monotonic() > end:
             break
     given.out.write_text("".join(json.dumps(results[n]) + "\n" for n in sorted(results)))
-    write_page(HERE / "sweep.md", [markdown(list(results.values()))])
+    write_page("sweep", [markdown(list(results.values()))])
 
 
 if __name__ == "__main__":

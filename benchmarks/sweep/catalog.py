@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks.sweep import diffusion, packages
 from benchmarks.sweep.inputs import arguments
 from benchmarks.sweep.small import small
 
@@ -41,7 +42,8 @@ def names() -> list[str]:
     found = [f"transformers/{name}" for name in CONFIG_MAPPING_NAMES if name in known]
     found += [f"timm/{name}" for name in timm.list_modules() if timm.list_models(module=name)]
     found += [f"torchvision/{name}" for name in torchvision.models.list_models()]
-    return found
+    found += [f"diffusers/{name}" for name in diffusion.MODELS]
+    return [*found, *packages.names()]
 
 
 def model_of(name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -54,6 +56,10 @@ def model_of(name: str) -> tuple[nn.Module, dict[str, Any]]:
     torch.manual_seed(0)
     if library == "transformers":
         return _of_transformers(kind)
+    if library == "diffusers":
+        return diffusion.model_of(kind)
+    if library not in ("timm", "torchvision"):
+        return packages.model_of(name)
     model = _of_timm(kind) if library == "timm" else _of_torchvision(kind)
     model.eval()
     return model, _images(model, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_a_table_of_two_frameworks(
 
 def test_a_framework_that_fails_is_a_row(file: Path) -> None:
     spec = Spec(f"{file}:fails", seconds=0.05)
-    rows = running.run(spec, ["eager"], 2, lambda line: None)
+    rows = running.run(spec, ["eager"], 2)
     assert rows == {"eager": {"failed": "ValueError: no such thing"}}
     text = markdown(report(spec, rows))
     assert "| eager | ValueError: no such thing |" in text
@@ -180,3 +181,22 @@ def test_help_names_the_frameworks() -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     for name in frameworks.FRAMEWORKS:
         assert name in done.stdout
+
+
+def test_a_bar_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torch_max_backend.bench import progress
+
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: os.terminal_size((61, 20)))
+    monkeypatch.setattr(progress.time, "perf_counter", iter([0.0, 30.0]).__next__)
+    told = progress.Progress(2)
+    told.begin("net: eager")
+    told.end()
+    told.begin("net: max")
+    told.end()
+    first, second, last = capsys.readouterr().err.split("\r")[1:4]
+    assert first.rstrip() == "[....................] 1 of 2: net: eager"
+    assert second == "[##########..........] 2 of 2: net: max, about 30 s left".ljust(60)
+    assert last == " " * 60

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from torch_max_backend.bench.spec import DTYPES, MODES, Spec
-from torch_max_backend.log import say
 
 _FRAMEWORKS = ("eager", "inductor", "max", "openvino", "onnxruntime")
 
@@ -74,7 +73,7 @@ def _bench(parsed: argparse.Namespace) -> int:
         parsed.new_tokens,
         parsed.seconds,
     )
-    found = report(spec, run(spec, parsed.frameworks, max(2, parsed.rounds), say))
+    found = report(spec, run(spec, parsed.frameworks, max(2, parsed.rounds)))
     table = markdown(found)
     sys.stdout.write(table)
     if parsed.json:

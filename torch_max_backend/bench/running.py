@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,38 +17,38 @@ import torch
 
 from torch_max_backend import environment
 from torch_max_backend.bench.process import GENERATED, TRUTH
+from torch_max_backend.bench.progress import Progress
 from torch_max_backend.bench.spec import Spec
 
 Row = dict[str, Any]
 
 
-def run(
-    spec: Spec, frameworks: Sequence[str], rounds: int, say: Callable[[str], None]
-) -> dict[str, Row]:
+def run(spec: Spec, frameworks: Sequence[str], rounds: int) -> dict[str, Row]:
     """The figures of each framework, or why it has none.
 
     The first turn of each finds empty caches, but for the libraries of kernels and headers that a
-    machine builds once; the later ones what the first left.
+    machine builds once; the later ones what the first left. Tells on stderr how far it is.
 
     Args:
         spec: What is measured.
         frameworks: Their names.
         rounds: Turns of each, at least 2.
-        say: Is given lines of progress.
     """
     found: dict[str, list[Row]] = {f: [] for f in frameworks}
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         caches = _caches(folder)
-        say(f"{spec.model}: float64, which the others are compared with")
+        progress = Progress(1 + rounds * len(frameworks))
+        progress.begin(f"{spec.model}: float64, which the others are compared with")
         truth = _turn(TRUTH, spec, folder / "truth.pt", caches)
+        progress.end()
         for turn in range(rounds):
             for framework in frameworks:
-                if any("failed" in row for row in found[framework]):
-                    continue
-                say(f"{spec.model}: {framework}, turn {turn + 1} of {rounds}")
-                path = folder / f"{framework}.pt"
-                found[framework].append(_turn(framework, spec, path, caches))
+                if not any("failed" in row for row in found[framework]):
+                    progress.begin(f"{spec.model}: {framework}, turn {turn + 1} of {rounds}")
+                    path = folder / f"{framework}.pt"
+                    found[framework].append(_turn(framework, spec, path, caches))
+                progress.end()
         return {
             framework: _row(rows, folder / f"{framework}.pt", None if "failed" in truth else folder)
             for framework, rows in found.items()

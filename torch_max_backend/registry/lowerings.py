@@ -99,9 +99,17 @@ class Registry(Mapping[OpOverload, Lowering]):
 
     def __init__(self) -> None:
         self._lowerings: dict[OpOverload, Lowering] = {}
+        self._later: dict[str, Callable[[], object]] = {}
 
     def __getitem__(self, op: OpOverload) -> Lowering:
+        if op not in self._lowerings and isinstance(op, OpOverload) and op.namespace in self._later:
+            self._later.pop(op.namespace)()
         return self._lowerings[op]
+
+    def later(self, namespace: str, load: Callable[[], object]) -> None:
+        """Call ``load``, which adds lowerings, when one for an operator of ``namespace`` is first
+        asked for: the operators of a package exist once that is imported."""
+        self._later[namespace] = load
 
     def __iter__(self) -> Iterator[OpOverload]:
         return iter(self._lowerings)
