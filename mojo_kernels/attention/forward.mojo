@@ -148,7 +148,7 @@ struct Attention:
 
     @staticmethod
     def execute[
-        dtype: DType, //, target: StaticString
+        dtype: DType, //, target: StaticString, precision: StaticString = "ieee"
     ](
         output: OutputTensor[dtype=dtype, rank=4, ...],
         log_sums: OutputTensor[dtype=dtype, rank=3, ...],
@@ -249,7 +249,7 @@ struct Attention:
                         keys,
                         mask_column,
                     )
-                gemm.multiply(
+                gemm.multiply[precision == "bf16"](
                     rows,
                     keys,
                     qs.width,
@@ -293,7 +293,7 @@ struct Attention:
                     while j < length:
                         row[unsafe_offset=j] *= share
                         j += 1
-                gemm.multiply(
+                gemm.multiply[precision == "bf16"](
                     rows,
                     vs.width,
                     keys,

@@ -1,7 +1,7 @@
 """What follows a convolution in a network, done to its sums while they are in the cache."""
 
 from std.math import iota, sqrt
-from std.memory import Pointer
+from std.memory import Pointer, bitcast
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
@@ -68,13 +68,27 @@ struct Norm[dtype: DType](TrivialRegisterPassable):
 
 
 @fieldwise_init
-struct Finish[dtype: DType, activation: StaticString](TrivialRegisterPassable):
-    """What is done to the sums: `v scale + shift + residual`, activated."""
+struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
+    TrivialRegisterPassable
+):
+    """What is done to the sums: `v scale + shift + residual`, activated. Where the result has a
+    narrower type, each operator's result is rounded to it, as it would be without this."""
 
     # Addresses: what `Norm.factors` wrote, and of numbers like the output; 0 for none.
     var factors: Int
     var residual: Int
     var channels: Int
+    # Whether the factors are of a batch norm: an operator after the convolution.
+    var normed: Bool
+
+    @always_inline
+    def _rounded[
+        width: Int
+    ](self, v: SIMD[Self.dtype, width]) -> SIMD[Self.dtype, width]:
+        comptime if Self.to_type == Self.dtype:
+            return v
+        else:
+            return v.cast[Self.to_type]().cast[Self.dtype]()
 
     @always_inline
     def idle(self) -> Bool:
@@ -84,7 +98,7 @@ struct Finish[dtype: DType, activation: StaticString](TrivialRegisterPassable):
     @no_inline
     def apply(
         self,
-        to: Address[Self.dtype],
+        to: Address[Self.to_type],
         line: Address[Self.dtype],
         channel: Int,
         position: Int,
@@ -100,20 +114,56 @@ struct Finish[dtype: DType, activation: StaticString](TrivialRegisterPassable):
             var factors = at_address[Self.dtype](self.factors)
             scale = Some(factors[unsafe_offset=channel])
             shift = Some(factors[unsafe_offset = self.channels + channel])
-        var other = at_address[Self.dtype](self.residual).unsafe_offset(position)
+        var other = at_address[Self.to_type](self.residual).unsafe_offset(position)
         var i = 0
         while i + width <= count:
-            var v = line.unsafe_load[width=width](i).fma(scale, shift)
+            var v = line.unsafe_load[width=width](i)
+            if self.normed:
+                v = self._rounded(v)
+            v = v.fma(scale, shift)
             if self.residual != 0:
-                v += other.unsafe_load[width=width](i)
-            to.unsafe_store[width=width](i, activated[Self.activation](v))
+                v = self._rounded(v) + other.unsafe_load[width=width](i).cast[Self.dtype]()
+            to.unsafe_store[width=width](i, activated[Self.activation](v).cast[Self.to_type]())
             i += width
         if i < count:
             var inside = iota[DType.int32, width]().lt(Int32(count - i))
-            var v = masked_load[width](line.unsafe_offset(i), inside, Some(0)).fma(scale, shift)
+            var v = masked_load[width](line.unsafe_offset(i), inside, Some(0))
+            if self.normed:
+                v = self._rounded(v)
+            v = v.fma(scale, shift)
             if self.residual != 0:
-                v += masked_load[width](other.unsafe_offset(i), inside, Some(0))
-            masked_store(activated[Self.activation](v), to.unsafe_offset(i), inside)
+                v = self._rounded(v) + self._some[width](other.unsafe_offset(i), inside)
+            self._keep(activated[Self.activation](v), to.unsafe_offset(i), inside)
+
+    @always_inline
+    def _some[
+        width: Int
+    ](self, source: Address[Self.to_type], inside: SIMD[DType.bool, width]) -> SIMD[
+        Self.dtype, width
+    ]:
+        # Not every build has masked vectors of bfloat16: its bits are as good.
+        comptime if Self.to_type == DType.bfloat16:
+            var zero = SIMD[DType.uint16, width](0)
+            var bits = masked_load[width](source.unsafe_bitcast[UInt16](), inside, zero)
+            return bitcast[DType.bfloat16, width](bits).cast[Self.dtype]()
+        else:
+            var zero = SIMD[Self.to_type, width](0)
+            return masked_load[width](source, inside, zero).cast[Self.dtype]()
+
+    @always_inline
+    def _keep[
+        width: Int
+    ](
+        self,
+        v: SIMD[Self.dtype, width],
+        to: Address[Self.to_type],
+        inside: SIMD[DType.bool, width],
+    ):
+        comptime if Self.to_type == DType.bfloat16:
+            var bits = bitcast[DType.uint16, width](v.cast[DType.bfloat16]())
+            masked_store(bits, to.unsafe_bitcast[UInt16](), inside)
+        else:
+            masked_store(v.cast[Self.to_type](), to, inside)
 
     @no_inline
     def apply_to_channels(

@@ -4,10 +4,15 @@ of known statistics, a sum, an activation) is done to its sums while they are in
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
-from ..core.memory import untracked
+from ..core.memory import Address, untracked
+from ..core.team import in_ranges, task_count
+from ..gemm.bfloat16 import UNIT
 from .finish import Finish, Norm
 from .kinds import convolve
 from .planes import Shape, Window
+from .products import convolve_by_products
+
+comptime GRAIN = 32768
 
 
 @always_inline
@@ -16,24 +21,68 @@ def _address[dtype: DType](tensor: InputTensor[dtype=dtype, rank=1, ...]) -> Int
     return Int(tensor.unsafe_ptr()) if tensor.dim_size[0]() != 0 else 0
 
 
+def _widened[
+    dtype: DType, sum_type: DType, activation: StaticString, //
+](
+    op: Address[dtype],
+    xp: Address[dtype],
+    wp: Address[dtype],
+    shape: Shape,
+    finish: Finish[sum_type, activation, dtype],
+):
+    """A convolution of numbers that are widened before, and rounded after all."""
+    var inputs = shape.batch * shape.inputs * shape.plane()
+    var weights = shape.outputs * shape.depth()
+    var lines = shape.batch * shape.outputs
+    var pixels = shape.pixels()
+    var outputs = lines * pixels
+    var space = List[Scalar[sum_type]](unsafe_uninit_length=inputs + weights + outputs)
+    var image = untracked(space.unsafe_ptr())
+    var weight = image.unsafe_offset(inputs)
+    var sums = weight.unsafe_offset(weights)
+
+    @always_inline
+    def widen(to: Address[sum_type], source: Address[dtype], count: Int):
+        def work(lower: Int, upper: Int) {var to, var source}:
+            for i in range(lower, upper):
+                to[unsafe_offset=i] = source[unsafe_offset=i].cast[sum_type]()
+
+        in_ranges(work, count, task_count(count, count, GRAIN))
+
+    widen(image, xp, inputs)
+    widen(weight, wp, weights)
+    convolve(sums, image, weight, shape, Finish[sum_type, "none"](0, 0, shape.outputs, False))
+
+    def end(lower: Int, upper: Int) {var op, var sums, var shape, var finish, var pixels}:
+        for line in range(lower, upper):
+            var at = line * pixels
+            finish.apply(
+                op.unsafe_offset(at), sums.unsafe_offset(at), line % shape.outputs, at, pixels
+            )
+
+    in_ranges(end, lines, task_count(lines, outputs, GRAIN))
+    _ = space^
+
+
 @register("tmb_convolution")
 struct Convolution:
     """`[batch, channels, height, width]` with weights
     `[outputs, channels / groups, height, width]`, and what follows; an empty
-    tensor stands for one that is left out."""
+    tensor stands for one that is left out. What is bfloat16 adds up in float32 and is rounded
+    once."""
 
     @staticmethod
     def execute[
-        dtype: DType, //, activation: StaticString, target: StaticString
+        dtype: DType, sum_type: DType, //, activation: StaticString, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=4, ...],
         x: InputTensor[dtype=dtype, rank=4, ...],
         weight: InputTensor[dtype=dtype, rank=4, ...],
-        bias: InputTensor[dtype=dtype, rank=1, ...],
-        norm_weight: InputTensor[dtype=dtype, rank=1, ...],
-        norm_bias: InputTensor[dtype=dtype, rank=1, ...],
-        mean: InputTensor[dtype=dtype, rank=1, ...],
-        variance: InputTensor[dtype=dtype, rank=1, ...],
+        bias: InputTensor[dtype=sum_type, rank=1, ...],
+        norm_weight: InputTensor[dtype=sum_type, rank=1, ...],
+        norm_bias: InputTensor[dtype=sum_type, rank=1, ...],
+        mean: InputTensor[dtype=sum_type, rank=1, ...],
+        variance: InputTensor[dtype=sum_type, rank=1, ...],
         residual: InputTensor[dtype=dtype, rank=4, ...],
         routine: Int64,
         set_threads: Int64,
@@ -48,7 +97,7 @@ struct Convolution:
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own convolution"
-        comptime assert dtype.is_floating_point(), "float only"
+        comptime assert sum_type.is_floating_point(), "float only"
         var shape = Shape(
             output.dim_size[0](),
             x.dim_size[1](),
@@ -73,25 +122,41 @@ struct Convolution:
         )
         if shape.batch * shape.outputs * shape.pixels() == 0:
             return
-        var norm = Norm[dtype](
+        var norm = Norm[sum_type](
             _address(bias),
             _address(norm_weight),
             _address(norm_bias),
             _address(mean),
             _address(variance),
-            epsilon.cast[dtype](),
+            epsilon.cast[sum_type](),
         )
-        var factors = List[Scalar[dtype]](unsafe_uninit_length=2 * shape.outputs)
+        var factors = List[Scalar[sum_type]](unsafe_uninit_length=2 * shape.outputs)
         var fp = untracked(factors.unsafe_ptr())
         if not norm.idle():
             norm.factors(fp, shape.outputs)
-        var finish = Finish[dtype, activation](
+        var finish = Finish[sum_type, activation, dtype](
             0 if norm.idle() else Int(fp),
             Int(residual.unsafe_ptr()) if residual.dim_size[0]() != 0 else 0,
             shape.outputs,
+            norm.variance != 0,
         )
         var xp = untracked(x.unsafe_ptr())
         var wp = untracked(weight.unsafe_ptr())
         var op = untracked(output.unsafe_ptr())
-        convolve(op, xp, wp, shape, finish)
+        comptime if dtype == sum_type:
+            convolve(
+                op.unsafe_bitcast[Scalar[sum_type]](),
+                xp.unsafe_bitcast[Scalar[sum_type]](),
+                wp.unsafe_bitcast[Scalar[sum_type]](),
+                shape,
+                rebind[Finish[sum_type, activation]](finish),
+            )
+        else:
+            comptime paired = UNIT == "dots" and dtype == DType.bfloat16
+            # A single channel has no pair.
+            if paired and shape.channels() > 1:
+                comptime if paired:
+                    convolve_by_products(op, xp, wp, shape, finish)
+            else:
+                _widened(op, xp, wp, shape, finish)
         _ = factors^

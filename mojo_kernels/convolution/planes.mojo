@@ -174,6 +174,17 @@ struct Layout(TrivialRegisterPassable):
         return (plane * self.wide.dilation if self.taps else plane) - self.wide.padding
 
     @always_inline
+    def inside(self, plane: Int) -> Tuple[Int, Int]:
+        """Which numbers of a plane's rows lie inside the image."""
+        var extent = self.extent()
+        var before = -self.first(plane)
+        var left = 0 if before <= 0 else ceildiv(before, self.wide.stride)
+        var after = self.wide.input - 1 + before
+        var right = 0 if after < 0 else after // self.wide.stride + 1
+        left = min(left, extent)
+        return (left, max(left, min(right, extent)))
+
+    @always_inline
     def plane(self, tap: Int) -> Int:
         return tap if self.taps else self.wide.phase(tap)
 
@@ -257,12 +268,10 @@ def phase_planes[
         for at in range(layout.planes()):
             if not layout.uses(at):
                 continue
+            var ends = layout.inside(at)
+            var left = ends[0]
+            var right = ends[1]
             var before = -layout.first(at)
-            var left = 0 if before <= 0 else ceildiv(before, wide.stride)
-            var after = wide.input - 1 + before
-            var right = 0 if after < 0 else after // wide.stride + 1
-            left = min(left, extent)
-            right = max(left, min(right, extent))
             var plane = to.unsafe_offset((phase_y * layout.planes() + at) * size)
             for row in range(rows):
                 var line = plane.unsafe_offset(row * extent)

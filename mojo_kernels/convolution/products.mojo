@@ -10,6 +10,7 @@ from ..core.team import in_numbered_ranges, sync_parallelize
 from ..gemm.blas import tasks_for
 from ..gemm.panels import DEPTH, WIDE, Matrix, product
 from .finish import Finish
+from .pairs import pair_planes, pair_rows
 from .planes import Layout, Shape, phase_planes
 from .tiles import pack_rows, product_of_taps, space_size
 
@@ -90,28 +91,40 @@ def _convolve_points[
 
 
 def convolve_by_products[
-    dtype: DType, activation: StaticString, //, volumes: Bool = False
+    dtype: DType, value_type: DType, activation: StaticString, //, volumes: Bool = False
 ](
-    op: Address[dtype],
-    xp: Address[dtype],
-    wp: Address[dtype],
+    op: Address[value_type],
+    xp: Address[value_type],
+    wp: Address[value_type],
     shape: Shape,
-    finish: Finish[dtype, activation],
+    finish: Finish[dtype, activation, value_type],
 ):
-    """A convolution of any sizes."""
+    """A convolution of any sizes; of bfloat16 in pairs of channels, with sums of float32."""
+    comptime pairs = value_type != dtype
+    comptime assert not pairs or value_type == DType.bfloat16, "other numbers have no pairs"
+    comptime assert not (pairs and volumes), "volumes have no pairs"
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var high = shape.high
     var wide = shape.wide
     var taps = shape.taps()
     var channels = shape.channels()
+    comptime if pairs:
+        channels = ceildiv(channels, 2)
     var unpadded = taps * high.stride * wide.stride == 1
     unpadded = unpadded and high.padding == 0 and wide.padding == 0
     comptime if volumes:
         unpadded = unpadded and shape.deep.padding == 0
-    if not volumes and unpadded and shape.plane() == 1 and shape.pixels() == 1:
-        _convolve_points(op, xp, wp, shape, finish)
-        return
+    elif not pairs:
+        if unpadded and shape.plane() == 1 and shape.pixels() == 1:
+            _convolve_points(
+                op.unsafe_bitcast[Scalar[dtype]](),
+                xp.unsafe_bitcast[Scalar[dtype]](),
+                wp.unsafe_bitcast[Scalar[dtype]](),
+                shape,
+                rebind[Finish[dtype, activation]](finish),
+            )
+            return
     # A tap's numbers have to be neighbours: either windows are counted with the
     # positions between two rows of them, which costs products, or each tap has a
     # plane of its own, which costs copies.
@@ -120,9 +133,11 @@ def convolve_by_products[
     var layout = Layout(wide, 2 * gap >= wide.output or often)
     var extent = layout.extent()
     var windows = high.output * extent
-    var dense = extent == wide.output
-    # Then the image itself holds them.
-    var plain = unpadded and wide.output == wide.input and high.output <= high.input
+    # Then sums go where the result goes, which may not be as wide as they are.
+    var dense = extent == wide.output and not pairs
+    # Then the image itself holds the numbers.
+    var plain = not pairs and unpadded and wide.output == wide.input
+    plain = plain and high.output <= high.input
     # Whole channels at a time.
     var block = max(1, min(DEPTH // taps, channels))
     block = ceildiv(channels, ceildiv(channels, block))
@@ -172,22 +187,25 @@ def convolve_by_products[
     var begin = untracked(begins.unsafe_ptr())
     var left_space = min(slab, SLAB) * block * taps + panel
     var spare_space = space_size[dtype](min(slab, SLAB), block * taps)
+    # Of a slab's weights, as pairs.
+    var weights_space = min(slab, SLAB) * block * taps + width if pairs else 0
     var sums_space = 0 if dense else together * slab * tile
     var planes_space = 0 if plain else together * block * planes
-    var space = left_space + spare_space + sums_space + planes_space
+    var space = left_space + spare_space + sums_space + planes_space + weights_space
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
     var sp = untracked(scratch.unsafe_ptr())
 
     def work(task: Int, lower: Int, upper: Int) {
         var op, var xp, var wp, var sp, var begin, var space, var left_space, var spare_space,
-        var sums_space, var shape, var dense, var plain, var finish, var tile, var tiles_count,
+        var sums_space, var weights_space, var shape, var dense, var plain, var finish, var tile, var tiles_count,
         var together, var cuts, var slab, var block, var channels, var high, var wide,
         var layout, var extent, var windows, var size, var planes, var taps
     }:
         var left = sp.unsafe_offset(task * space)
         var spare = left.unsafe_offset(left_space)
         var sums = spare.unsafe_offset(spare_space)
-        var images = sums.unsafe_offset(sums_space)
+        var paired = sums.unsafe_offset(sums_space)
+        var images = paired.unsafe_offset(weights_space)
         var apart = shape.apart()
         var plane = shape.plane()
         for unit in range(lower, upper):
@@ -201,10 +219,13 @@ def convolve_by_products[
             if rows <= 0:
                 continue
             var images_here = min(together, shape.batch - item)
-            var source = xp.unsafe_offset((item * shape.inputs + group * channels) * plane)
+            var source = xp.unsafe_offset((item * shape.inputs + group * shape.channels()) * plane)
             var place = shape.place(item, first)
             var result = op.unsafe_offset(place)
-            var to = result.unsafe_offset(start) if dense else sums
+            var to = sums
+            comptime if not pairs:
+                if dense:
+                    to = result.unsafe_offset(start).unsafe_bitcast[Scalar[dtype]]()
             var row = apart if dense else tile
             # From one image to the next.
             var next_to = shape.outputs * apart if dense else slab * tile
@@ -214,17 +235,24 @@ def convolve_by_products[
             for begun in range(0, channels, block):
                 var some = min(block, channels - begun)
                 var steps = some * taps
-                var from_ = source.unsafe_offset(begun * plane)
+                comptime each = 2 if pairs else 1
+                var from_ = source.unsafe_offset(each * begun * plane)
                 comptime if volumes:
                     if plain:
                         from_ = xp.unsafe_offset(shape.slice(item, group * channels + begun))
-                var base = from_.unsafe_offset(start)
+                var base = images.unsafe_offset(start - top * extent)
+                comptime if not pairs:
+                    if plain:
+                        base = from_.unsafe_offset(start).unsafe_bitcast[Scalar[dtype]]()
                 var next_base = next_source if plain else block * planes
                 if not plain:
                     for image in range(images_here):
                         for channel in range(some):
                             var from_image = from_.unsafe_offset(
-                                image * next_source + channel * plane
+                                image * next_source + each * channel * plane
+                            )
+                            var planes_here = images.unsafe_offset(
+                                image * next_base + channel * planes
                             )
                             var there = high
                             comptime if volumes:
@@ -232,33 +260,61 @@ def convolve_by_products[
                                 from_image = xp.unsafe_offset(max(at, 0))
                                 if at < 0:
                                     there.input = 0  # All rows are padding.
-                            phase_planes(
-                                images.unsafe_offset(image * next_base + channel * planes),
-                                size,
-                                from_image,
-                                there,
-                                layout,
-                                top,
-                                bottom - top + 1,
-                            )
-                    base = images.unsafe_offset(start - top * extent)
+                            comptime if pairs:
+                                pair_planes(
+                                    planes_here.unsafe_bitcast[Float32](),
+                                    size,
+                                    from_image.unsafe_bitcast[BFloat16](),
+                                    from_image.unsafe_offset(plane).unsafe_bitcast[BFloat16](),
+                                    2 * (begun + channel) + 1 < shape.channels(),
+                                    there,
+                                    layout,
+                                    top,
+                                    bottom - top + 1,
+                                )
+                            else:
+                                phase_planes(
+                                    planes_here,
+                                    size,
+                                    from_image.unsafe_bitcast[Scalar[dtype]](),
+                                    there,
+                                    layout,
+                                    top,
+                                    bottom - top + 1,
+                                )
                 var finished = dense and begun + some == channels and not finish.idle()
                 for i in range(0, rows, SLAB):
                     var lines = min(SLAB, rows - i)
-                    var weights = wp.unsafe_offset((first + i) * shape.depth() + begun * taps)
+                    var given = wp.unsafe_offset(
+                        (first + i) * shape.depth() + each * begun * taps
+                    )
+                    var weights = paired
+                    var distance = steps
+                    comptime if pairs:
+                        pair_rows(
+                            paired.unsafe_bitcast[Float32](),
+                            given.unsafe_bitcast[BFloat16](),
+                            shape.depth(),
+                            lines,
+                            min(2 * some, shape.channels() - 2 * begun),
+                            taps,
+                        )
+                    else:
+                        weights = given.unsafe_bitcast[Scalar[dtype]]()
+                        distance = shape.depth()
                     # Its numbers of a block stay in the first-level cache for all rows.
                     var stretch = max(1, STRETCH // (steps * panel)) * panel
-                    pack_rows(left, weights, shape.depth(), lines, steps)
+                    pack_rows(left, weights, distance, lines, steps)
                     for image in range(images_here):
                         for at in range(0, count, stretch):
                             var columns = min(stretch, count - at)
                             var into = to.unsafe_offset(image * next_to + i * row + at)
-                            product_of_taps(
+                            product_of_taps[pairs](
                                 lines,
                                 columns,
                                 steps,
                                 weights,
-                                shape.depth(),
+                                distance,
                                 left,
                                 base.unsafe_offset(image * next_base + at),
                                 begin,
@@ -272,11 +328,27 @@ def convolve_by_products[
                                     var sum = into.unsafe_offset(line * row)
                                     var position = place + image * shape.outputs * apart
                                     position += (i + line) * apart + start + at
-                                    finish.apply(sum, sum, first + i + line, position, columns)
+                                    finish.apply(
+                                        sum.unsafe_bitcast[Scalar[value_type]](),
+                                        sum,
+                                        first + i + line,
+                                        position,
+                                        columns,
+                                    )
             if dense:
                 continue
             for image in range(images_here):
                 for i in range(rows):
+                    if extent == wide.output:
+                        var position = (image * shape.outputs + i) * apart + start
+                        finish.apply(
+                            result.unsafe_offset(position),
+                            to.unsafe_offset(image * next_to + i * row),
+                            first + i,
+                            place + position,
+                            count,
+                        )
+                        continue
                     for y in range(top, (start + count - 1) // extent + 1):
                         var x = max(0, start - y * extent)
                         var end = min(start + count - y * extent, wide.output)

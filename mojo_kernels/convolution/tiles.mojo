@@ -7,6 +7,7 @@ from std.sys import simd_width_of
 
 from ..core.memory import Address, Untracked
 from ..gemm.panels import WIDE, _high, transpose
+from .pairs import accumulated, times
 from .planes import copy_line
 
 # Columns that are fewer than a vector are made alone if they are no more than these.
@@ -54,7 +55,7 @@ def pack_rows[
 
 @no_inline
 def _tiles[
-    dtype: DType, //, high: Int, wide: Int, listed: Bool
+    dtype: DType, //, high: Int, wide: Int, listed: Bool, pairs: Bool
 ](
     count: Int,
     a: Address[dtype],
@@ -83,7 +84,7 @@ def _tiles[
             comptime for i in range(high):
                 var left = SIMD[dtype, width](ap[unsafe_offset=i])
                 comptime for j in range(wide):
-                    sums[i * wide + j] = left.fma(right[j], sums[i * wide + j])
+                    sums[i * wide + j] = accumulated[pairs](left, right[j], sums[i * wide + j])
             ap = ap.unsafe_offset(high)
         var to = c.unsafe_offset(n * wide * width)
         if added:
@@ -97,7 +98,7 @@ def _tiles[
 
 @always_inline
 def tiles[
-    dtype: DType, //, wide: Int, listed: Bool
+    dtype: DType, //, wide: Int, listed: Bool, pairs: Bool = False
 ](
     count: Int,
     rows: Int,
@@ -118,13 +119,13 @@ def tiles[
         var to = c.unsafe_offset(i * row)
         comptime for k in range(1, _high() + 1):
             if high == k:
-                _tiles[k, wide, listed](count, panel, b, offsets, depth, to, row, added)
+                _tiles[k, wide, listed, pairs](count, panel, b, offsets, depth, to, row, added)
         i += high
 
 
 @no_inline
 def _dots[
-    dtype: DType, //, high: Int
+    dtype: DType, //, high: Int, pairs: Bool
 ](
     columns: Int,
     depth: Int,
@@ -143,12 +144,14 @@ def _dots[
         while p + width <= depth:
             var v = numbers.unsafe_load[width=width](p)
             comptime for i in range(high):
-                sums[i] = weights.unsafe_load[width=width](i * distance + p).fma(v, sums[i])
+                var left = weights.unsafe_load[width=width](i * distance + p)
+                sums[i] = accumulated[pairs](left, v, sums[i])
             p += width
         comptime for i in range(high):
             var sum = sums[i].reduce_add()
             for rest in range(p, depth):
-                sum += weights[unsafe_offset = i * distance + rest] * numbers[unsafe_offset=rest]
+                var left = weights[unsafe_offset = i * distance + rest]
+                sum += times[pairs](left, numbers[unsafe_offset=rest])
             if added:
                 sum += c[unsafe_offset = i * row + column]
             c[unsafe_offset = i * row + column] = sum
@@ -156,7 +159,7 @@ def _dots[
 
 @no_inline
 def few_columns[
-    dtype: DType
+    dtype: DType, //, pairs: Bool
 ](
     rows: Int,
     columns: Int,
@@ -183,16 +186,16 @@ def few_columns[
         var lines = weights.unsafe_offset(i * distance)
         var to = c.unsafe_offset(i * row)
         if rows - i >= some:
-            _dots[some](columns, depth, lines, distance, space, to, row, added)
+            _dots[some, pairs](columns, depth, lines, distance, space, to, row, added)
             i += some
         else:
-            _dots[1](columns, depth, lines, distance, space, to, row, added)
+            _dots[1, pairs](columns, depth, lines, distance, space, to, row, added)
             i += 1
 
 
 @no_inline
 def product_of_taps[
-    dtype: DType
+    dtype: DType, //, pairs: Bool = False
 ](
     rows: Int,
     columns: Int,
@@ -212,11 +215,11 @@ def product_of_taps[
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var done = columns // panel * panel
-    tiles[WIDE, True](done // panel, rows, left, right, offsets, depth, c, row, added)
+    tiles[WIDE, True, pairs](done // panel, rows, left, right, offsets, depth, c, row, added)
     if columns - done >= width:
         var to = c.unsafe_offset(done)
         var from_ = right.unsafe_offset(done)
-        tiles[1, True](1, rows, left, from_, offsets, depth, to, row, added)
+        tiles[1, True, pairs](1, rows, left, from_, offsets, depth, to, row, added)
         done += width
     var rest = columns - done
     if rest == 0:
@@ -224,7 +227,7 @@ def product_of_taps[
     var from_ = right.unsafe_offset(done)
     var to = c.unsafe_offset(done)
     if rest <= FEW:
-        few_columns(
+        few_columns[pairs](
             rows, rest, depth, weights, distance, from_, offsets, space, to, row, added
         )
         return
@@ -236,7 +239,7 @@ def product_of_taps[
             1,
             rest,
         )
-    tiles[1, False](1, rows, left, space, offsets, depth, sums, width, False)
+    tiles[1, False, pairs](1, rows, left, space, offsets, depth, sums, width, False)
     for i in range(rows):
         for j in range(rest):
             var v = sums[unsafe_offset = i * width + j]

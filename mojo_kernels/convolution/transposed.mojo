@@ -228,7 +228,7 @@ struct ConvolutionTransposed:
         var fp = untracked(factors.unsafe_ptr())
         if biased:
             norm.factors(fp, outputs)
-        var finish = Finish[dtype, "none"](Int(fp) if biased else 0, 0, outputs)
+        var finish = Finish[dtype, "none"](Int(fp) if biased else 0, 0, outputs, False)
         var whole = high.stride * wide.stride == 1
         var pixels = high.pixels(0) * wide.pixels(0)
         var part = List[Scalar[dtype]](

@@ -65,7 +65,7 @@ struct VolumeConvolution:
         var fp = untracked(factors.unsafe_ptr())
         if not norm.idle():
             norm.factors(fp, shape.outputs)
-        var finish = Finish[dtype, "none"](0 if norm.idle() else Int(fp), 0, shape.outputs)
+        var finish = Finish[dtype, "none"](0 if norm.idle() else Int(fp), 0, shape.outputs, False)
         convolve_by_products[volumes=True](
             untracked(output.unsafe_ptr()),
             untracked(x.unsafe_ptr()),

@@ -64,6 +64,8 @@ class NodeContext:
         addresses: Inputs of the graph that hold the addresses of the bank's routines, by name.
         stream: Of a random node, its draws.
         precision: Of products of float32: "bf16" if they may be rounded to it, else "ieee".
+        bfloat16: What multiplies bfloat16 on this CPU: "tiles", "dots", or "" for its float32
+            arithmetic.
     """
 
     node: Node
@@ -73,6 +75,7 @@ class NodeContext:
     addresses: Mapping[str, TensorValue] = field(default_factory=dict)
     stream: RandomStream | None = None
     precision: str = "ieee"
+    bfloat16: str = ""
 
 
 _current: ContextVar[NodeContext] = ContextVar("torch_max_backend_node")

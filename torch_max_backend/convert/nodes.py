@@ -167,6 +167,7 @@ class NodeConverter:
             self.addresses,
             self._stream(node),
             signature.precision,
+            signature.bfloat16,
         )
 
     def _stream(self, node: Node) -> RandomStream | None:

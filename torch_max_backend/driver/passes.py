@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from torch_max_backend.compat.tracing import disable_current_modes
-from torch_max_backend.engines.steps.instructions import product_precision
+from torch_max_backend.engines.steps.instructions import bfloat16_unit, product_precision
 from torch_max_backend.errors import OptionError
 from torch_max_backend.gemm_providers.choice import provider
 from torch_max_backend.graph.capability import check_supported
@@ -51,6 +51,10 @@ class Pass:
         return self.name in OPTIONAL_PASSES
 
 
+def _fuse_epilogues(module: GraphModule) -> None:
+    fuse_epilogues(module, bfloat16=bfloat16_unit() == "dots")
+
+
 PASSES = (
     Pass("inline_higher_order", inlined, whole=True),
     Pass("effect_tokens", inline_effects, whole=True),
@@ -59,7 +63,7 @@ PASSES = (
     Pass("float8_bytes", bytes_for_float8),
     Pass("strided_copies", gather_copies),
     Pass("narrow_weights", take_narrow_weights, own_gemm=True),
-    Pass("epilogue_fusion", fuse_epilogues, own_gemm=True),
+    Pass("epilogue_fusion", _fuse_epilogues, own_gemm=True),
 )
 
 
@@ -124,4 +128,5 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
     if found is not None:
         use_bank(trace, found)
     trace.signature.precision = product_precision()
+    trace.signature.bfloat16 = bfloat16_unit()
     return trace

@@ -99,6 +99,8 @@ class Signature:
         bank: The identity of the provider of its matrix products; empty if it has none on CPU, or
             they are MAX's own.
         precision: Of its products of float32: "bf16" if they may be rounded to it, else "ieee".
+        bfloat16: What multiplies bfloat16 on this CPU: "tiles", "dots", or "" for its float32
+            arithmetic.
         pairs: Complex arguments, which the graph takes as pairs of real numbers.
         pair_outputs: Outputs that are complex, of which the graph returns such pairs.
     """
@@ -116,5 +118,6 @@ class Signature:
     data_symbols: dict[str, tuple[int, int]] = field(default_factory=dict)
     checks: list[tuple[str, str]] = field(default_factory=list)
     precision: str = "ieee"
+    bfloat16: str = ""
     pairs: list[int] = field(default_factory=list)
     pair_outputs: list[int] = field(default_factory=list)

@@ -8,7 +8,7 @@ import torch
 from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
-from torch_max_backend.convert.context import expected, is_used
+from torch_max_backend.convert.context import current_node, expected, is_used
 from torch_max_backend.ops.common.bank import nothing, number, permuted, routine, unpermuted
 from torch_max_backend.ops.common.numerics import exp
 from torch_max_backend.ops.common.positions import iota
@@ -71,6 +71,9 @@ def _blockwise(
     dtype, device = query.dtype, query.device
     batch, heads, length, _ = query.shape
     operands, swapped = _rows_anywhere(query, key, value)
+    # Queries, keys and values were bfloat16, and torch rounds the weights to it, too.
+    narrow = expected(0).dtype == DType.bfloat16 and current_node().bfloat16
+    parameters = {"precision": "bf16"} if narrow else {}
     results = ops.custom(
         "tmb_attention",
         device,
@@ -85,6 +88,7 @@ def _blockwise(
             TensorType(dtype, [batch, length, heads, value.shape[3]], device),
             TensorType(dtype, [batch, heads, length], device),
         ],
+        parameters,
     )
     sums = ops.cast(results[1].tensor, expected(1).dtype)
     return permuted(results[0].tensor, [0, 2, 1, 3]), ops.reshape(sums, expected(1).shape)

@@ -9,10 +9,11 @@ import torch
 from max.dtype import DType
 from max.graph import DeviceRef, TensorType, TensorValue, ops
 
-from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.convert.fusion_barriers import for_convolution
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.graph.passes import epilogue_fusion  # noqa: F401  it defines operators
+from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS
 from torch_max_backend.ops.common.bank import nothing, routine
 from torch_max_backend.ops.common.images import (
     lifted,
@@ -59,7 +60,7 @@ def _kernels(input: torch.Tensor, transposed: bool) -> str | None:
     return "convolution.transposed" if transposed and input.device.type == "cpu" else None
 
 
-@map_to(aten.convolution.default, supports=_supported, kernels=_kernels, bank=True)
+@map_to(aten.convolution.default, supports=_supported, kernels=_kernels, native16=True, bank=True)
 def convolution(
     input: TensorValue,
     weight: TensorValue,
@@ -73,6 +74,44 @@ def convolution(
 ) -> TensorValue:
     """convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding,
     SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor"""
+    settings = (stride, padding, dilation, transposed, output_padding, groups)
+    planes = input.rank < 5 and not transposed
+    if not _widens(input) or (planes and _in_pairs(input, weight)):
+        return _convolution(input, weight, bias, *settings)
+    wide = _convolution(
+        _wide(input), _wide(weight), None if bias is None else _wide(bias), *settings
+    )
+    return ops.cast(wide, input.dtype)
+
+
+def _widens(input: TensorValue) -> bool:
+    return input.dtype in SIXTEEN_BIT_FLOATS and input.device.is_cpu()
+
+
+def _wide(value: TensorValue) -> TensorValue:
+    return ops.cast(value, DType.float32)
+
+
+def _in_pairs(input: TensorValue, weight: TensorValue) -> bool:
+    """Whether the CPU multiplies bfloat16 by dot products of pairs, which single channels do not
+    have."""
+    node = current_node()
+    pairs = node.bank and node.bfloat16 == "dots" and input.dtype == DType.bfloat16
+    return pairs and weight.shape[1] != 1
+
+
+def _convolution(
+    input: TensorValue,
+    weight: TensorValue,
+    bias: TensorValue | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> TensorValue:
+    """A convolution of numbers that this CPU multiplies, or of a GPU's."""
     spec = expected()
     if is_empty(spec.shape):
         return full(0, input.dtype, spec.shape, input.device)
@@ -112,7 +151,7 @@ def convolution(
     return result
 
 
-@map_to(torch.ops.torch_max_backend.fused_convolution.default, bank=True)
+@map_to(torch.ops.torch_max_backend.fused_convolution.default, native16=True, bank=True)
 def fused_convolution(
     input: TensorValue,
     weight: TensorValue,
@@ -131,14 +170,18 @@ def fused_convolution(
 ) -> TensorValue:
     """``activation(batch_norm(convolution(input, weight, bias)) + residual)``, each part but the
     convolution as far as it is given (``graph/passes/epilogue_fusion.py``)."""
-    spatial = input.rank - 2
+    spatial, dtype = input.rank - 2, input.dtype
     stride, padding, dilation = (per_dimension(v, spatial) for v in (stride, padding, dilation))
+    if _widens(input) and not _in_pairs(input, weight):
+        input, weight = _wide(input), _wide(weight)
+        residual = None if residual is None else _wide(residual)
     after = _After(norm_weight, norm_bias, mean, variance, epsilon, residual, activation)
     addresses = routine(input.dtype, input.device)
     assert addresses is not None, "the pass runs for the bank only"
     pads = [(p, p) for p in padding]
     input, weight, pads = _reached(input, weight, stride, pads, dilation)
-    return _by_products(input, weight, bias, stride, pads, dilation, groups, addresses, after)
+    settings = (stride, pads, dilation, groups)
+    return ops.cast(_by_products(input, weight, bias, *settings, addresses, after), dtype)
 
 
 @dataclass
@@ -169,7 +212,11 @@ def _by_products(
     ``mojo_kernels/convolution/forward.mojo``."""
     shape = expected().shape
     residual = after.residual
-    vectors = [bias, after.norm_weight, after.norm_bias, after.mean, after.variance]
+    sums = DType.float32 if input.dtype == DType.bfloat16 else input.dtype
+    vectors = [
+        nothing(sums) if v is None else ops.cast(v, sums)
+        for v in (bias, after.norm_weight, after.norm_bias, after.mean, after.variance)
+    ]
     # The sizes of the result say how far padding goes at the other end.
     settings = [*planar_settings(stride, [before for before, _ in pads], dilation), groups]
     result = ops.custom(
@@ -178,7 +225,7 @@ def _by_products(
         [
             planar(input),
             planar(weight),
-            *(nothing(input.dtype) if v is None else v for v in vectors),
+            *vectors,
             nothing(input.dtype, 4) if residual is None else planar(residual),
             *addresses,
             *numbers(settings),

@@ -82,12 +82,17 @@ _library.impl("fused_convolution", _fused_convolution, "CompositeExplicitAutogra
 _library.impl("fused_addmm", _fused_addmm, "CompositeExplicitAutograd")
 
 
-def fuse_epilogues(module: GraphModule) -> None:
-    """Replace convolutions and products on CPU, and what follows them alone, by one operator."""
+def fuse_epilogues(module: GraphModule, bfloat16: bool = False) -> None:
+    """Replace convolutions and products on CPU, and what follows them alone, by one operator.
+
+    Args:
+        module: The graph.
+        bfloat16: Whether the kernel takes convolutions of bfloat16 as they are.
+    """
     changed = False
     for node in list(module.graph.nodes):
         if node.target is aten.convolution.default:
-            changed |= _fuse_convolution(module, node)
+            changed |= _fuse_convolution(module, node, bfloat16)
         elif node.target in (aten.addmm.default, aten.mm.default):
             changed |= _fuse_product(module, node)
     if changed:
@@ -106,14 +111,19 @@ class _Norm:
     epsilon: float = 0.0
 
 
-def _fuse_convolution(module: GraphModule, node: Node) -> bool:
+def _fuse_convolution(module: GraphModule, node: Node, bfloat16: bool) -> bool:
     (input, weight, bias, stride, padding, dilation, transposed, _, groups) = node.args
     value = node.meta["val"]
-    if transposed or not 3 <= value.dim() <= 4 or not _is_fit(node, input, weight):
+    if transposed or not 3 <= value.dim() <= 4:
+        return False
+    narrow = bfloat16 and value.dtype == torch.bfloat16 and weight.meta["val"].shape[1] != 1
+    if not _is_fit(node, input, weight, narrow=narrow):
         return False
     last, norm, residual = node, _Norm(), None
     follower = _only_user(last)
-    if follower is not None and follower.target is _NORM:
+    # Rounded between the two; with a bias there is no place for that.
+    rounded_once = narrow and bias is not None
+    if follower is not None and follower.target is _NORM and not rounded_once:
         taken = _only_user(follower)
         first = taken is not None and taken.target is operator.getitem and taken.args[1] == 0
         if follower.args[0] is last and first and _same_dtype(value, follower.args[1:5]):
@@ -197,12 +207,12 @@ def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def _is_fit(*nodes: Node) -> bool:
+def _is_fit(*nodes: Node, narrow: bool = False) -> bool:
     values = [n.meta.get("val") for n in nodes]
     return all(
         isinstance(v, torch.Tensor)
         and v.device.type == "cpu"
-        and v.dtype in (torch.float32, torch.float64)
+        and v.dtype in (torch.float32, torch.float64, *([torch.bfloat16] if narrow else []))
         and not is_empty(v)
         for v in values
     )
