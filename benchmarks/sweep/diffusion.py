@@ -28,7 +28,6 @@ _BLOCKS: Mapping[str, Any] = {
 }
 _CONDITION: Mapping[str, Any] = {
     **_BLOCKS,
-    "sample_size": 16,
     "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"),
     "cross_attention_dim": 32,
     "attention_head_dim": 4,
@@ -72,7 +71,8 @@ MODELS: Mapping[str, Made] = {
         lambda: _timed(3, 16, 16),
     ),
     "UNet2DConditionModel": (
-        {**_CONDITION, **_UP}, lambda: _timed(4, 16, 16, encoder_hidden_states=(8, 32))
+        {**_CONDITION, **_UP, "sample_size": 16},
+        lambda: _timed(4, 16, 16, encoder_hidden_states=(8, 32))
     ),
     "UNet3DConditionModel": (
         {
@@ -81,17 +81,6 @@ MODELS: Mapping[str, Made] = {
             "up_block_types": ("UpBlock3D", "CrossAttnUpBlock3D"),
         },
         lambda: _timed(4, 4, 16, 16, encoder_hidden_states=(8, 32)),
-    ),
-    "UNetMotionModel": (
-        {
-            **_BLOCKS, "sample_size": 16, "cross_attention_dim": 32,
-            "down_block_types": ("CrossAttnDownBlockMotion", "DownBlockMotion"),
-            "up_block_types": ("UpBlockMotion", "CrossAttnUpBlockMotion"),
-            "num_attention_heads": 2, "motion_num_attention_heads": 2,
-        },
-        lambda: _timed(4, 4, 16, 16, encoder_hidden_states=(8, 32)) | {
-            "timestep": torch.tensor(10)
-        },
     ),
     "UNetSpatioTemporalConditionModel": (
         {

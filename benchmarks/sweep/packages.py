@@ -2,7 +2,7 @@
 
     uv run --with segmentation-models-pytorch --with monai --with kornia --with torch-geometric \
         --with gpytorch --with sentence-transformers --with x-transformers --with vit-pytorch \
-        --with open-clip-torch --with torchaudio --with e3nn python -m benchmarks.sweep
+        --with open-clip-torch --with e3nn python -m benchmarks.sweep
 """
 
 from __future__ import annotations
@@ -244,9 +244,12 @@ _ALL: Mapping[str, Mapping[str, Callable[[], Made]]] = {
     },
     "monai": _MEDICAL,
     "kornia": {
-        "HardNet": lambda: _called(_of("kornia.feature:HardNet"), torch.rand(2, 1, 32, 32)),
-        "SOSNet": lambda: _called(_of("kornia.feature:SOSNet"), torch.rand(2, 1, 32, 32)),
-        "TFeat": lambda: _called(_of("kornia.feature:TFeat"), torch.rand(2, 1, 32, 32)),
+        **{
+            kind: lambda kind=kind: _called(
+                _of(f"kornia.feature:{kind}", pretrained=False), torch.rand(2, 1, 32, 32)
+            )
+            for kind in ("HardNet", "SOSNet", "TFeat")
+        },
         "SIFTDescriptor": lambda: _called(
             _of("kornia.feature:SIFTDescriptor", patch_size=32), torch.rand(2, 1, 32, 32)
         ),
