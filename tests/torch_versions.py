@@ -2,7 +2,7 @@
 
     uv run python -m tests.torch_versions              the lowest and the highest that it promises
     uv run python -m tests.torch_versions 2.13 2.14    these
-    uv run python -m tests.torch_versions newest       the newest torch and MAX that can be had
+    uv run python -m tests.torch_versions newest       the newest torch and MAX of the index
 
 Each is installed with all that it needs in an environment of its own, which is deleted afterwards;
 the quick start and some tests run in it. Ends with 1 if something failed.

@@ -121,7 +121,7 @@ struct Rotations[dtype: DType, target: StaticString](Movable):
                         )
 
             if tasks == 1:
-                work(0)
+                work(0, strips)
             else:
                 in_ranges(work, strips, tasks)
             self.count = 0
