@@ -5,16 +5,15 @@ half as many channels."""
 from std.math import ceildiv
 from std.memory import bitcast
 from std.sys import simd_width_of
-from std.sys.intrinsics import llvm_intrinsic, masked_load
+from std.sys.intrinsics import masked_load
 
 from ..core.memory import Address, untracked
 from ..core.vectors import below
+from ..gemm.bfloat16 import SIDE, dots
 from .planes import Layout, Window
 
 comptime Half = Address[DType.bfloat16]
 comptime Single = Address[DType.float32]
-# Pairs of a vector.
-comptime SIDE = 16
 comptime _Pairs = SIMD[DType.float32, SIDE]
 comptime _Halves = SIMD[DType.uint16, SIDE]
 
@@ -30,7 +29,7 @@ def accumulated[
         return left.fma(right, sum)
     elif dtype == DType.float32 and width == SIDE:
         return rebind[SIMD[dtype, width]](
-            llvm_intrinsic["llvm.x86.avx512bf16.dpbf16ps.512", _Pairs](
+            dots(
                 rebind[_Pairs](sum),
                 bitcast[DType.bfloat16, 2 * SIDE](rebind[_Pairs](left)),
                 bitcast[DType.bfloat16, 2 * SIDE](rebind[_Pairs](right)),

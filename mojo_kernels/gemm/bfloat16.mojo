@@ -34,6 +34,18 @@ comptime Half = Address[DType.bfloat16]
 comptime Single = Address[DType.float32]
 
 
+@always_inline
+def dots(
+    sums: SIMD[DType.float32, SIDE],
+    left: SIMD[DType.bfloat16, 2 * SIDE],
+    right: SIMD[DType.bfloat16, 2 * SIDE],
+) -> SIMD[DType.float32, SIDE]:
+    """Sums, and both products of each pair of numbers, by AVX512-BF16."""
+    return llvm_intrinsic["llvm.x86.avx512bf16.dpbf16ps.512", SIMD[DType.float32, SIDE]](
+        sums, left, right
+    )
+
+
 trait Unit(Movable):
     """What multiplies a block of lines with panels."""
 
@@ -175,9 +187,7 @@ struct Dots(Unit):
                         SIMD[DType.int32, SIDE](bitcast[DType.int32, 1](pair))
                     )
                     comptime for j in range(wide):
-                        sums[i * wide + j] = llvm_intrinsic[
-                            "llvm.x86.avx512bf16.dpbf16ps.512", Sum
-                        ](sums[i * wide + j], left, right[j])
+                        sums[i * wide + j] = dots(sums[i * wide + j], left, right[j])
             comptime for i in range(rows):
                 comptime for j in range(wide):
                     to.unsafe_store((first + i) * BLOCK + j * SIDE, sums[i * wide + j])

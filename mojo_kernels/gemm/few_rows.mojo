@@ -8,6 +8,7 @@ from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 from ..core.memory import Address, untracked
 from ..core.vectors import below, totals
 from ..mathematics.float8 import widened
+from .bfloat16 import SIDE, UNIT, dots
 from .panels import LINE, WIDE, Matrix, left_size, pack_left, tiles
 
 # Rows of a result that count as few.
@@ -24,6 +25,9 @@ comptime LONG = 1024
 # Columns and rows whose sums stay in registers.
 comptime ACROSS = 8 if CompilationTarget.has_avx512f() or CompilationTarget.has_neon() else 4
 comptime DOWN = 2
+# Whether one row is multiplied with one column after the other. AMD's CPUs with dot products read
+# 1.5 times as fast so as in groups, whose many streams Intel's bring faster than one.
+comptime IN_ORDER = UNIT == "dots"
 
 
 @always_inline
@@ -132,6 +136,11 @@ def _by_dots[
     """Columns of `b`, and rows of `a`, are contiguous: dot products, of a group of columns with
     all rows before the next group."""
     comptime width = simd_width_of[sum]()
+    comptime if IN_ORDER:
+        if m == 1:
+            for j in range(n):
+                _dot(k, a.at(0, 0), b.at(0, j), c.unsafe_offset(j), added)
+            return
     var long = ceildiv(ceildiv(k, ceildiv(k, LONG)), width) * width
     for p in range(0, k, long):
         var depth = min(long, k - p)
@@ -161,6 +170,46 @@ def _by_dots[
 
 
 @always_inline
+def _dot[
+    a_type: DType, b_type: DType, sum: DType, //
+](k: Int, a: Address[a_type], b: Address[b_type], c: Address[sum], added: Bool):
+    """The dot product of two lines, the second of which is read from end to end: the next one
+    follows it in memory, as a processor expects."""
+    comptime width = simd_width_of[sum]()
+    comptime turns = 4
+    comptime paired = UNIT == "dots" and a_type == DType.bfloat16 and b_type == DType.bfloat16
+    var sums = Array[SIMD[sum, width], turns](fill=SIMD[sum, width](0))
+    var done = 0
+    comptime if paired and sum == DType.float32 and width == SIDE:
+        comptime Pairs = SIMD[DType.bfloat16, 2 * SIDE]
+        comptime Sums = SIMD[DType.float32, SIDE]
+        done = k // (2 * turns * SIDE) * (2 * turns * SIDE)
+        for q in range(0, done, 2 * turns * SIDE):
+            comptime for t in range(turns):
+                var at = q + 2 * t * SIDE
+                var left = rebind[Pairs](a.unsafe_load[width = 2 * SIDE](at))
+                var right = rebind[Pairs](b.unsafe_load[width = 2 * SIDE](at))
+                sums[t] = rebind[SIMD[sum, width]](dots(rebind[Sums](sums[t]), left, right))
+    else:
+        done = k // (turns * width) * (turns * width)
+        for q in range(0, done, turns * width):
+            comptime for t in range(turns):
+                var at = q + t * width
+                var left = a.unsafe_load[width=width](at).cast[sum]()
+                sums[t] = left.fma(widened[sum](b.unsafe_load[width=width](at)), sums[t])
+    var total = (sums[0] + sums[1]) + (sums[2] + sums[3])
+    for q in range(done, k, width):
+        var inside = below[width](k - q)
+        var left = masked_load[width](a.unsafe_offset(q), inside, SIMD[a_type, width](0))
+        var right = masked_load[width](b.unsafe_offset(q), inside, SIMD[b_type, width](0))
+        total = left.cast[sum]().fma(widened[sum](right), total)
+    var result = total.reduce_add()
+    if added:
+        result += c[]
+    c[] = result
+
+
+@always_inline
 def _dots[
     a_type: DType, b_type: DType, sum: DType, //, rows: Int
 ](
@@ -184,7 +233,27 @@ def _dots[
     var right = Array[Address[b_type], ACROSS](fill=b.at(0, 0))
     comptime for s in range(ACROSS):
         right[s] = b.at(0, min(s, columns - 1))
-    for q in range(0, whole, width):
+    var done = 0
+    comptime paired = UNIT == "dots" and a_type == DType.bfloat16 and b_type == DType.bfloat16
+    comptime if paired and sum == DType.float32 and width == SIDE:
+        comptime Pairs = SIMD[DType.bfloat16, 2 * SIDE]
+        comptime Sums = SIMD[DType.float32, SIDE]
+        done = depth // (2 * SIDE) * (2 * SIDE)
+        for q in range(0, done, 2 * SIDE):
+            var left = Array[Pairs, rows](fill=Pairs(0))
+            comptime for r in range(rows):
+                left[r] = rebind[Pairs](a.at(r, q).unsafe_load[width = 2 * SIDE](0))
+            comptime for s in range(ACROSS):
+                var v = rebind[Pairs](right[s].unsafe_load[width = 2 * SIDE](q))
+                comptime for r in range(rows):
+                    comptime i = r * ACROSS + s
+                    var more = dots(rebind[Sums](sums[i]), left[r], v)
+                    sums[i] = rebind[SIMD[sum, width]](more)
+            for s in range(first, last):
+                prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
+                    following.at(q, s)
+                )
+    for q in range(done, whole, width):
         var left = Array[SIMD[sum, width], rows](fill=SIMD[sum, width](0))
         comptime for r in range(rows):
             left[r] = a.at(r, q).unsafe_load[width=width](0).cast[sum]()
