@@ -111,7 +111,7 @@ MODELS: Mapping[str, Made] = {
     "ControlNetModel": (
         {**_CONDITION, "conditioning_embedding_out_channels": (8, 16)},
         lambda: _timed(
-            4, 16, 16, encoder_hidden_states=(8, 32), controlnet_cond=(3, 64, 64)
+            4, 16, 16, encoder_hidden_states=(8, 32), controlnet_cond=(3, 32, 32)
         ),
     ),
     "AutoencoderKL": (_CODER, lambda: _image(3, 32, 32)),

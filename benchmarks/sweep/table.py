@@ -11,13 +11,16 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     """The tables, from the result of each architecture."""
     run = [r for r in results if "skipped" not in r]
     right = [r for r in run if r["right"]]
+    taken = [r for r in right if not r["eager"]]
     whole = [r for r in right if not r["eager_operators"]]
     unbroken = [r for r in whole if not r["breaks"]]
     count = max(1, len(run))
     lines = [
         f"Of {len(run)} architectures, {len(right)} ({len(right) / count:.1%}) run and are right; "
-        f"torch runs no operator of {len(whole)} ({len(whole) / count:.1%}), and Dynamo takes "
-        f"{len(unbroken)} of these in one graph. {len(results) - len(run)} have no small model "
+        f"{len(taken)} ({len(taken) / count:.1%}) have no operator without a step, and need no "
+        f"fallback; torch runs no operator of {len(whole)} ({len(whole) / count:.1%}): of the "
+        "others, pieces of a few operators that Dynamo leaves between two breaks. It takes "
+        f"{len(unbroken)} of those in one graph. {len(results) - len(run)} have no small model "
         "here: their configuration cannot be made small by rule, or what they take is not known.",
         "",
         "## What is not right",
