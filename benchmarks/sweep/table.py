@@ -11,7 +11,7 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     """The tables, from the result of each architecture."""
     run = [r for r in results if "skipped" not in r]
     right = [r for r in run if r["right"]]
-    taken = [r for r in right if not r["eager"]]
+    taken = [r for r in right if not r.get("eager")]
     whole = [r for r in right if not r["eager_operators"]]
     unbroken = [r for r in whole if not r["breaks"]]
     count = max(1, len(run))

@@ -86,6 +86,7 @@ def test_the_table_counts() -> None:
     ]
     text = markdown(results)
     assert "Of 3 architectures, 2 (66.7%) run and are right" in text
+    assert "1 (33.3%) have no operator without a step" in text
     assert "| aten.x.default | 1 |" in text
     assert "- `a/bad: tensor 0 is 'off'`" in text
     assert "- `a/none: ValueError: it is large`" in text
