@@ -30,7 +30,8 @@ def _widened[
     shape: Shape,
     finish: Finish[sum_type, activation, dtype],
 ):
-    """A convolution of numbers that are widened before, and rounded after all."""
+    """A convolution of numbers that are widened before, and rounded after all: where nothing
+    multiplies their pairs, as inside a MAX graph."""
     var inputs = shape.batch * shape.inputs * shape.plane()
     var weights = shape.outputs * shape.depth()
     var lines = shape.batch * shape.outputs

@@ -4,10 +4,9 @@ half as many channels."""
 
 from std.math import ceildiv
 from std.memory import bitcast
-from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load
 
-from ..core.memory import Address, untracked
+from ..core.memory import Address
 from ..core.vectors import below
 from ..gemm.bfloat16 import SIDE, dots
 from .planes import Layout, Window

@@ -233,27 +233,7 @@ def _dots[
     var right = Array[Address[b_type], ACROSS](fill=b.at(0, 0))
     comptime for s in range(ACROSS):
         right[s] = b.at(0, min(s, columns - 1))
-    var done = 0
-    comptime paired = UNIT == "dots" and a_type == DType.bfloat16 and b_type == DType.bfloat16
-    comptime if paired and sum == DType.float32 and width == SIDE:
-        comptime Pairs = SIMD[DType.bfloat16, 2 * SIDE]
-        comptime Sums = SIMD[DType.float32, SIDE]
-        done = depth // (2 * SIDE) * (2 * SIDE)
-        for q in range(0, done, 2 * SIDE):
-            var left = Array[Pairs, rows](fill=Pairs(0))
-            comptime for r in range(rows):
-                left[r] = rebind[Pairs](a.at(r, q).unsafe_load[width = 2 * SIDE](0))
-            comptime for s in range(ACROSS):
-                var v = rebind[Pairs](right[s].unsafe_load[width = 2 * SIDE](q))
-                comptime for r in range(rows):
-                    comptime i = r * ACROSS + s
-                    var more = dots(rebind[Sums](sums[i]), left[r], v)
-                    sums[i] = rebind[SIMD[sum, width]](more)
-            for s in range(first, last):
-                prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
-                    following.at(q, s)
-                )
-    for q in range(done, whole, width):
+    for q in range(0, whole, width):
         var left = Array[SIMD[sum, width], rows](fill=SIMD[sum, width](0))
         comptime for r in range(rows):
             left[r] = a.at(r, q).unsafe_load[width=width](0).cast[sum]()

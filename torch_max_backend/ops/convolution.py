@@ -74,44 +74,11 @@ def convolution(
 ) -> TensorValue:
     """convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding,
     SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor"""
-    settings = (stride, padding, dilation, transposed, output_padding, groups)
     planes = input.rank < 5 and not transposed
-    if not _widens(input) or (planes and _in_pairs(input, weight)):
-        return _convolution(input, weight, bias, *settings)
-    wide = _convolution(
-        _wide(input), _wide(weight), None if bias is None else _wide(bias), *settings
-    )
-    return ops.cast(wide, input.dtype)
-
-
-def _widens(input: TensorValue) -> bool:
-    return input.dtype in SIXTEEN_BIT_FLOATS and input.device.is_cpu()
-
-
-def _wide(value: TensorValue) -> TensorValue:
-    return ops.cast(value, DType.float32)
-
-
-def _in_pairs(input: TensorValue, weight: TensorValue) -> bool:
-    """Whether the CPU multiplies bfloat16 by dot products of pairs, which single channels do not
-    have."""
-    node = current_node()
-    pairs = node.bank and node.bfloat16 == "dots" and input.dtype == DType.bfloat16
-    return pairs and weight.shape[1] != 1
-
-
-def _convolution(
-    input: TensorValue,
-    weight: TensorValue,
-    bias: TensorValue | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-) -> TensorValue:
-    """A convolution of numbers that this CPU multiplies, or of a GPU's."""
+    if _widens(input) and not (planes and _in_pairs(input, weight)):
+        settings = (stride, padding, dilation, transposed, output_padding, groups)
+        wide = None if bias is None else _wide(bias)
+        return ops.cast(convolution(_wide(input), _wide(weight), wide, *settings), input.dtype)
     spec = expected()
     if is_empty(spec.shape):
         return full(0, input.dtype, spec.shape, input.device)
@@ -149,6 +116,22 @@ def _convolution(
     if bias is not None:
         result = result + ops.reshape(bias, [bias.shape[0], *[1] * spatial])
     return result
+
+
+def _widens(input: TensorValue) -> bool:
+    return input.dtype in SIXTEEN_BIT_FLOATS and input.device.is_cpu()
+
+
+def _wide(value: TensorValue) -> TensorValue:
+    return ops.cast(value, DType.float32)
+
+
+def _in_pairs(input: TensorValue, weight: TensorValue) -> bool:
+    """Whether the CPU multiplies bfloat16 by dot products of pairs, which single channels do not
+    have."""
+    node = current_node()
+    pairs = node.bank and node.bfloat16 == "dots" and input.dtype == DType.bfloat16
+    return pairs and weight.shape[1] != 1
 
 
 @map_to(torch.ops.torch_max_backend.fused_convolution.default, native16=True, bank=True)
