@@ -55,12 +55,16 @@ def test_collectives_are_no_surprise(output: tuple[str, str]) -> None:
     assert NOTHING_COMPILED not in output[1]
 
 
-def test_parts_between_collectives_are_compiled(tmp_path: Path) -> None:
+def test_parts_between_collectives_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one process, whose collectives have nobody to wait for."""
     import torch.distributed as dist
     from torch.distributed._functional_collectives import all_reduce
 
     torch._dynamo.reset()
+    # A process group names the rank in every later traceback of this process.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         weight = torch.randn(8, 8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import threading
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch_max_backend.errors import CacheError, CompilationError
 from torch_max_backend.graph.capability import fake_arguments
 from torch_max_backend.graph.nested import every_node
 from torch_max_backend.graph.trace import Trace
-from torch_max_backend.process import fork_safety
+from torch_max_backend.process import interrupts
 from torch_max_backend.process.compile_slots import build_lock, compile_slot
 from torch_max_backend.process.progress import progress
 from torch_max_backend.process.temporary_folders import temporary_folder
@@ -86,6 +86,7 @@ def compile_module(
         CompilationError: MAX's compiler refused it; the message carries MAX's own.
     """
     with compile_slot(), progress(what, operators):
+        compiled = None
         try:
             compiled = session().compile_async(module, custom_extensions=list(libraries))
             _wait(compiled)
@@ -98,20 +99,18 @@ def compile_module(
                 "Set TORCH_MAX_BACKEND_VERBOSE=1 to see the graph; reduce it to the operator that "
                 "fails and report that, or keep the region out with torch.compiler.disable.",
             ) from e
+        except BaseException:
+            # MAX compiles on, in threads that it would wait for at exit.
+            interrupts.end_before(compiled._compiled.done if compiled else lambda: False)
+            raise
 
 
 def _wait(compiled: CompiledModel) -> None:
     """Wait until a module is compiled. MAX's own way to wait cannot be interrupted from the
     keyboard."""
-    done = threading.Event()
     value = compiled._compiled
-    value.add_done_callback(lambda _: done.set())
-    try:
-        done.wait()
-    except BaseException:
-        # MAX compiles on, in threads that it would wait for at exit.
-        fork_safety.end_without_destructors()
-        raise
+    while not value.done():
+        time.sleep(0.002)
     error = value.exception()
     if error is not None:
         raise error
