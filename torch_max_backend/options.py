@@ -53,7 +53,8 @@ class Options:
             ``TORCH_MAX_BACKEND_FALLBACK`` says (eager unless set).
         min_ops: Graphs, and parts of a graph that MAX does not take whole, with fewer operators
             stay with torch. Sizes, views and results of operators that have several do not count.
-            ``None``: 2 for graphs, 6 for parts. Without effect with ``fallback="error"``.
+            ``None``: 1 with the steps engine, with MAX's 2 for graphs and 6 for parts. Without
+            effect with ``fallback="error"``.
         skip_passes: Names of passes over the graph to leave out, to find one that makes a result
             wrong: ``"constant_folding"``, ``"strided_copies"``, ``"narrow_weights"``,
             ``"epilogue_fusion"``.

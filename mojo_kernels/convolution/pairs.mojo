@@ -168,15 +168,6 @@ def pair_rows(to: Single, source: Half, row: Int, rows: Int, channels: Int, taps
     for i in range(rows):
         var line = source.unsafe_offset(i * row).unsafe_bitcast[UInt16]()
         var place = to.unsafe_offset(i * pairs * taps)
-        if taps == 1 and channels % 2 == 0:
-            # They are neighbours already.
-            var count = channels
-            var bits = place.unsafe_bitcast[UInt16]()
-            for p in range(0, count, 2 * SIDE):
-                comptime Two = SIMD[DType.uint16, 2 * SIDE]
-                var inside = below[2 * SIDE](count - p)
-                bits.unsafe_store(p, masked_load[2 * SIDE](line.unsafe_offset(p), inside, Two(0)))
-            continue
         for pair in range(pairs):
             var first = line.unsafe_offset(2 * pair * taps)
             # What a vector writes past its taps, the next one overwrites.

@@ -12,7 +12,7 @@ from ..gemm.panels import DEPTH, WIDE, Matrix, product
 from .finish import Finish
 from .pairs import pair_planes, pair_rows
 from .planes import Layout, Shape, phase_planes
-from .tiles import pack_rows, product_of_taps, space_size
+from .tiles import pack_pairs, pack_rows, product_of_taps, space_size
 
 # Bytes of the planes and the sums of a tile of windows: half of a second-level cache.
 comptime TILE = 1048576
@@ -187,7 +187,7 @@ def convolve_by_products[
     var begin = untracked(begins.unsafe_ptr())
     var left_space = min(slab, SLAB) * block * taps + panel
     var spare_space = space_size[dtype](min(slab, SLAB), block * taps)
-    # Of a slab's weights, as pairs.
+    # Of a slab's weights, as pairs, or of a tile's.
     var weights_space = min(slab, SLAB) * block * taps + width if pairs else 0
     var sums_space = 0 if dense else together * slab * tile
     var planes_space = 0 if plain else together * block * planes
@@ -290,21 +290,32 @@ def convolve_by_products[
                     )
                     var weights = paired
                     var distance = steps
+                    var mixed = 1
                     comptime if pairs:
-                        pair_rows(
-                            paired.unsafe_bitcast[Float32](),
-                            given.unsafe_bitcast[BFloat16](),
-                            shape.depth(),
-                            lines,
-                            min(2 * some, shape.channels() - 2 * begun),
-                            taps,
-                        )
+                        if shape.channels() % 2 == 0:
+                            # Two numbers are a word, where they lie.
+                            weights = given.unsafe_bitcast[Scalar[dtype]]()
+                            distance = shape.depth() // 2
+                            mixed = taps
+                        else:
+                            pair_rows(
+                                paired.unsafe_bitcast[Float32](),
+                                given.unsafe_bitcast[BFloat16](),
+                                shape.depth(),
+                                lines,
+                                min(2 * some, shape.channels() - 2 * begun),
+                                taps,
+                            )
                     else:
                         weights = given.unsafe_bitcast[Scalar[dtype]]()
                         distance = shape.depth()
                     # Its numbers of a block stay in the first-level cache for all rows.
                     var stretch = max(1, STRETCH // (steps * panel)) * panel
-                    pack_rows(left, weights, distance, lines, steps)
+                    if mixed == 1:
+                        pack_rows(left, weights, distance, lines, steps)
+                    else:
+                        comptime if pairs:
+                            pack_pairs(left, weights, distance, lines, steps, taps, paired)
                     for image in range(images_here):
                         for at in range(0, count, stretch):
                             var columns = min(stretch, count - at)
@@ -322,6 +333,7 @@ def convolve_by_products[
                                 into,
                                 row,
                                 begun != 0,
+                                mixed,
                             )
                             if finished:
                                 for line in range(lines):

@@ -3,7 +3,8 @@ neighbouring windows. The weights are copied into panels as in `gemm/panels.mojo
 where they lie, from an offset for each tap."""
 
 from std.math import ceildiv
-from std.sys import simd_width_of
+from std.memory import bitcast
+from std.sys import simd_width_of, size_of
 
 from ..core.memory import Address, Untracked
 from ..gemm.panels import WIDE, _high, transpose
@@ -50,6 +51,43 @@ def pack_rows[
         for p in range(done, depth):
             for j in range(count):
                 panel[unsafe_offset = p * count + j] = lines[unsafe_offset = j * row + p]
+        first += count
+
+
+@always_inline
+def _half[dtype: DType](words: Address[dtype], position: Int, count: Int) -> SIMD[DType.uint32, 16]:
+    """The half at a `position` of each of 16 rows, counted in halves, of columns of `count` words."""
+    var word = words.unsafe_bitcast[UInt32]().unsafe_load[width=16](position // 2 * count)
+    return word >> UInt32(position % 2 * 16)
+
+
+@no_inline
+def pack_pairs[
+    dtype: DType
+](
+    to: Address[dtype],
+    words: Address[dtype],
+    distance: Int,
+    rows: Int,
+    depth: Int,
+    taps: Int,
+    space: Address[dtype],
+):
+    """`pack_rows` of pairs of neighbouring channels, from rows of words that hold two numbers of
+    16 bits each, of one channel after the other. `space` is for a tile and a vector."""
+    comptime assert size_of[Scalar[dtype]]() == 4, "words have 32 bits"
+    comptime low = SIMD[DType.uint32, 16](0xFFFF)
+    var first = 0
+    while first < rows:
+        var count = tile_rows(rows - first)
+        pack_rows(space, words.unsafe_offset(first * distance), distance, count, depth)
+        var panel = to.unsafe_offset(first * depth).unsafe_bitcast[UInt32]()
+        for begun in range(0, depth, taps):
+            # What a vector writes past its column, the next one overwrites.
+            for tap in range(taps):
+                var one = _half(space, 2 * begun + tap, count) & low
+                var other = _half(space, 2 * begun + taps + tap, count) << 16
+                panel.unsafe_store((begun + tap) * count, one | other)
         first += count
 
 
@@ -172,15 +210,24 @@ def few_columns[
     c: Address[dtype],
     row: Int,
     added: Bool,
+    taps: Int,
 ):
     """`c[rows, columns]` from rows of weights `distance` apart, where a vector of columns would be
     nearly empty; `space` for `columns * depth` numbers."""
     comptime some = 4
     for column in range(columns):
+        var numbers = space.unsafe_offset(column * depth)
         for p in range(depth):
-            space[unsafe_offset = column * depth + p] = right[
-                unsafe_offset = offsets[unsafe_offset=p] + column
-            ]
+            var v = right[unsafe_offset = offsets[unsafe_offset=p] + column]
+            comptime if pairs:
+                # As the weights lie: the taps of a channel, then those of the next one.
+                var at = 2 * p - p % taps
+                var halves = numbers.unsafe_bitcast[UInt16]()
+                var both = bitcast[DType.uint16, 2](v.cast[DType.float32]())
+                halves[unsafe_offset=at] = both[0]
+                halves[unsafe_offset = at + taps] = both[1]
+            else:
+                numbers[unsafe_offset=p] = v
     var i = 0
     while i < rows:
         var lines = weights.unsafe_offset(i * distance)
@@ -209,9 +256,11 @@ def product_of_taps[
     c: Address[dtype],
     row: Int,
     added: Bool,
+    taps: Int,
 ):
     """`c[rows, columns]` from weights, also in the panels `left`, and what lies from `offsets` on;
-    nothing past the last column is read or written. `space` is for `space_size` numbers."""
+    nothing past the last column is read or written. `space` is for `space_size` numbers. The
+    numbers of `taps` neighbours are of one channel, and after them come the next one's."""
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var done = columns // panel * panel
@@ -228,7 +277,7 @@ def product_of_taps[
     var to = c.unsafe_offset(done)
     if rest <= FEW:
         few_columns[pairs](
-            rows, rest, depth, weights, distance, from_, offsets, space, to, row, added
+            rows, rest, depth, weights, distance, from_, offsets, space, to, row, added, taps
         )
         return
     var sums = space.unsafe_offset(depth * width)

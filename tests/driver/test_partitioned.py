@@ -209,13 +209,27 @@ def test_an_error_names_every_operator(messages: Any) -> None:
         compiled(torch.randn(3))
 
 
-def test_a_small_graph_stays_with_torch(messages: Any) -> None:
-    compiled = torch.compile(lambda x: x.t().exp(), backend=max_backend, fullgraph=True)
+@pytest.mark.parametrize(("engine", "parts"), [("steps", 1), ("max", 0)])
+def test_a_small_graph_is_not_worth_a_call_of_max(engine: str, parts: int, messages: Any) -> None:
+    counters.clear()
+    options = {"engine": engine, "cache": False}
+    compiled = torch.compile(lambda x: x.t().exp(), backend=max_backend, options=options)
     x = torch.randn(3, 2)
     torch.testing.assert_close(compiled(x), x.t().exp())
     known = counters["max_backend"]
-    assert (known["graphs"], known["parts"], known["eager operators"]) == (1, 0, 1)
+    assert (known["graphs"], known["parts"], known["eager operators"]) == (1, parts, 1 - parts)
     assert not messages()
+
+
+@pytest.mark.parametrize(("engine", "parts"), [("steps", 2), ("max", 0)])
+def test_small_parts_are_not_worth_calls_of_max(engine: str, parts: int) -> None:
+    counters.clear()
+    options = {"engine": engine, "cache": False, "fallback": "eager"}
+    compiled = torch.compile(lambda x: unknown(x.exp()).abs(), backend=max_backend, options=options)
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(compiled(x), unknown(x.exp()).abs())
+    known = counters["max_backend"]
+    assert (known["parts"], known["eager operators"]) == (parts, 3 - parts)
 
 
 def test_a_graph_that_max_cannot_compile(

@@ -112,6 +112,7 @@ def _precompiled(sources: Path, out: Path) -> None:
         return
     _precompile(sources, out)
     if out.name in kernel_library_names():
+        _KERNELS.mkdir(parents=True, exist_ok=True)
         partial = _KERNELS / f".partial-{secrets.token_hex(8)}"
         shutil.copy(out, partial)
         os.replace(partial, known)

@@ -56,14 +56,14 @@ def job_of(
         constants = trace.constants()
         clock.lap("analyse")
         # Without the disk as well: equal graphs of one process share a model.
-        engine = engine_of(trace, options)
+        engine = engine_of(trace.module, options)
         parts = {**key.components(trace), "engine": engine}
         entry = key.cache_key(parts)
         clock.lap("key")
         return Job(module, trace, entry, parts, constants, static, options, clock, engine)
 
 
-def engine_of(trace: Trace, options: Options) -> str:
+def engine_of(module: GraphModule, options: Options) -> str:
     """Who is to execute a graph: ``auto`` and ``steps`` as options say, ``max`` off the CPU.
 
     Raises:
@@ -72,7 +72,7 @@ def engine_of(trace: Trace, options: Options) -> str:
     from torch_max_backend.engines.steps.planned import on_cpu
 
     engine = options.engine or environment.engine()
-    if engine == "max" or on_cpu(trace):
+    if engine == "max" or on_cpu(module):
         return engine
     if engine == "steps":
         raise StepsError("The steps engine runs on CPU alone, and a tensor is on another device.")

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
+from torch_max_backend import environment
 from torch_max_backend.compat.dynamo import counters
 from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.driver.autotuned import Tuned, job_or_candidates
@@ -39,11 +40,12 @@ from torch_max_backend.graph.split import split, work
 from torch_max_backend.options import Options
 
 # Graphs, and parts of those that MAX does not take whole, with less work than this many operators
-# stay with torch unless an option says otherwise: there is nothing to fuse, or not enough to pay
-# for one more call.
+# stay with torch unless an option says otherwise: a call of MAX's costs as much as several of them.
+# Steps are called sooner than an operator of torch's.
 LEAST_GRAPH, LEAST_PART = 2, 6
 # Between collectives, which there is no graph without.
 LEAST_BETWEEN_COLLECTIVES = 2
+LEAST_FOR_STEPS = 1
 
 
 @dataclass(eq=False)
@@ -121,18 +123,12 @@ class Partitioned:
                 return
 
     def _cut_once(self) -> None:
-        least = self._options.min_ops
         self.pieces, self.whole, self.merged = [], None, []
         if not self.reasons:
-            if work(self.module) >= (LEAST_GRAPH if least is None else least) or _asked_for(
-                self.module
-            ):
+            if work(self.module) >= self._least() or _asked_for(self.module):
                 self.pieces = [Piece(self.module, self._static, self._exact)]
             return
-        if least is None:
-            apart = {n.target for n in self.module.graph.nodes if n.name in self.reasons}
-            least = LEAST_BETWEEN_COLLECTIVES if all(map(is_collective, apart)) else LEAST_PART
-        found = split(self.module, self.reasons, least)
+        found = split(self.module, self.reasons, self._least())
         self.whole, self.merged = found.whole, found.merged
         names = [n.name for n in self.module.graph.nodes if n.op == "placeholder"]
         static = {names[i] for i in self._static}
@@ -140,6 +136,19 @@ class Partitioned:
             part.module.meta["passes"] = self.module.meta["passes"]
             at = frozenset(i for i, name in enumerate(part.inputs) if name in static)
             self.pieces.append(Piece(part.module, at))
+
+    def _least(self) -> int:
+        """What the option ``min_ops`` is for this graph, or for the parts of one that is cut."""
+        from torch_max_backend.engines.steps.planned import on_cpu
+
+        if self._options.min_ops is not None:
+            return self._options.min_ops
+        if (self._options.engine or environment.engine()) != "max" and on_cpu(self.module):
+            return LEAST_FOR_STEPS
+        if not self.reasons:
+            return LEAST_GRAPH
+        apart = {n.target for n in self.module.graph.nodes if n.name in self.reasons}
+        return LEAST_BETWEEN_COLLECTIVES if all(map(is_collective, apart)) else LEAST_PART
 
     def _refuse(self, error: MaxBackendError, module: GraphModule) -> None:
         """Leave to torch the nodes that an error names, or else all of the piece that it is of."""

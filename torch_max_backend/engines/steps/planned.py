@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torch_max_backend.engines.steps.planner.plan import Plan
@@ -52,13 +52,13 @@ def _reason(node: Node | None, reason: str) -> str:
     return "a size that depends on data" if unbacked else reason
 
 
-def on_cpu(trace: Trace) -> bool:
-    """Whether all tensors of a trace are on CPU."""
+def on_cpu(module: GraphModule) -> bool:
+    """Whether all tensors of a graph are on CPU."""
     import torch
 
     return all(
         v.device.type == "cpu"
-        for node in trace.module.graph.nodes
+        for node in module.graph.nodes
         for v in _tensors(node.meta.get("val"), torch.Tensor)
     )
 
