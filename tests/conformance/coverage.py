@@ -38,7 +38,8 @@ ELSEWHERE |= dict.fromkeys(
     "tests/ops/test_selection.py",
 )  # fmt: skip
 ELSEWHERE |= dict.fromkeys(
-    ("aten.repeat_interleave.Tensor", "aten.unique_dim.default"), "tests/ops/test_data_sizes.py"
+    ("aten.repeat_interleave.Tensor", "aten.reshape.default", "aten.unique_dim.default"),
+    "tests/ops/test_data_sizes.py",
 )
 ELSEWHERE |= dict.fromkeys(
     (

@@ -201,6 +201,18 @@ def test_sizes_vary_without_another_compile(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(calls) == 1
 
 
+def test_a_number_that_is_read_becomes_a_tensor_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "capture_scalar_outputs", True)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x[:1].item() * torch.arange(3)
+
+    options = {"fallback": "error"}
+    compiled = torch.compile(function, backend="max", fullgraph=True, options=options)
+    for x in (torch.tensor([0.5, 1]), torch.tensor([-2.0, 1])):
+        torch.testing.assert_close(compiled(x), function(x))
+
+
 @compile_group("data_sizes_compiled", weight=7)
 def test_gradients_flow_through_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)

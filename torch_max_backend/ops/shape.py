@@ -53,6 +53,13 @@ def view(self: TensorValue, size: list[int | Dim]) -> TensorValue:
     return to_expected(self)
 
 
+# torch writes it itself where a number that is read from a tensor becomes a tensor again.
+@map_to(aten.reshape.default, native16=True)
+def reshape(self: TensorValue, shape: list[int | Dim]) -> TensorValue:
+    """reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)"""
+    return to_expected(self)
+
+
 @map_to(aten.unsqueeze.default, aten.squeeze.dim, native16=True)
 def unsqueeze(self: TensorValue, dim: int) -> TensorValue:
     """unsqueeze(Tensor(a) self, int dim) -> Tensor(a)"""
