@@ -18,9 +18,8 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     lines = [
         f"Of {len(run)} architectures, {len(right)} ({len(right) / count:.1%}) run and are right; "
         f"{len(taken)} ({len(taken) / count:.1%}) have no operator without a step, and need no "
-        f"fallback; torch runs no operator of {len(whole)} ({len(whole) / count:.1%}): of the "
-        "others, pieces of a few operators that Dynamo leaves between two breaks. It takes "
-        f"{len(unbroken)} of those in one graph. {len(results) - len(run)} have no small model "
+        f"fallback; torch runs no operator of {len(whole)} ({len(whole) / count:.1%}). Dynamo makes "
+        f"one graph of {len(unbroken)} of those. {len(results) - len(run)} have no small model "
         "here: their configuration cannot be made small by rule, or what they take is not known.",
         "",
         "## What is not right",
