@@ -95,7 +95,13 @@ def tables(results: Mapping[str, Any]) -> str:
             if warm:
                 means.append(f"{mean([_ratio(of, 'median_ms', to) for of in warm])} ({kind})")
         lines += ["", f"Geometric mean of max/{to}: {', '.join(means)}."]
-    lines += ["", "### First step", ""]
+    if any(any(found["cold"].values()) for found in cases.values()):
+        lines += _first_steps(cases)
+    return "\n".join(lines + failures(cases)) + "\n"
+
+
+def _first_steps(cases: Mapping[str, Any]) -> list[str]:
+    lines = ["", "### First step", ""]
     lines += ["CPU seconds of the first step in a new process; peak resident megabytes.", ""]
     lines += ["| case | cold inductor | cold max | ratio | warm inductor | warm max | ratio "]
     lines[-1] += "| MB cold inductor | max | MB warm inductor | max |"
@@ -111,7 +117,7 @@ def tables(results: Mapping[str, Any]) -> str:
         for phase in ("cold", "warm"):
             cells += [_cell(found[phase][f], "peak_bytes", 1e-6, 0) for f in FRAMEWORKS[:2]]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines + failures(cases)) + "\n"
+    return lines
 
 
 def main() -> None:

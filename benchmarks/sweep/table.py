@@ -18,9 +18,9 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     lines = [
         f"Of {len(run)} architectures, {len(right)} ({len(right) / count:.1%}) run and are right; "
         f"{len(taken)} ({len(taken) / count:.1%}) have no operator without a step, and need no "
-        f"fallback; torch runs no operator of {len(whole)} ({len(whole) / count:.1%}). Dynamo makes "
-        f"one graph of {len(unbroken)} of those. {len(results) - len(run)} have no small model "
-        "here: their configuration cannot be made small by rule, or what they take is not known.",
+        f"fallback; torch runs no operator of {len(whole)} ({len(whole) / count:.1%}). Dynamo "
+        f"makes one graph of {len(unbroken)} of those. {len(results) - len(run)} have no small "
+        "model here: their configuration cannot be made small by rule, or what they take is not known.",
         "",
         "## What is not right",
         "",
