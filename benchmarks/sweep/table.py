@@ -20,7 +20,8 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
         f"{len(taken)} ({len(taken) / count:.1%}) have no operator without a step, and need no "
         f"fallback; torch runs no operator of {len(whole)} ({len(whole) / count:.1%}). Dynamo "
         f"makes one graph of {len(unbroken)} of those. {len(results) - len(run)} have no small "
-        "model here: their configuration cannot be made small by rule, or what they take is not known.",
+        "model here: their configuration cannot be made small by rule, or what they take is not "
+        "known.",
         "",
         "## What is not right",
         "",
