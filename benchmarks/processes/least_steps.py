@@ -7,7 +7,6 @@ the first call takes, in milliseconds of the processor.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from benchmarks.processes.calls import medians
 
 CASES: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "abs, 8x8": (torch.abs, [torch.randn(8, 8)]),
@@ -34,8 +35,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "sigmoid, 1024x1024": (torch.sigmoid, [torch.randn(1024, 1024)]),
     "softmax, 1024x1024": (lambda x: x.softmax(-1), [torch.randn(1024, 1024)]),
 }
-ROUNDS = 9
-SECONDS = 0.05
+SECONDS = 0.5
 
 
 def measured(function: Callable[..., Any], inputs: list[Tensor], least: int) -> tuple[float, float]:
@@ -46,18 +46,8 @@ def measured(function: Callable[..., Any], inputs: list[Tensor], least: int) -> 
     begun = time.process_time()
     call(*inputs)
     first = time.process_time() - begun
-    for _ in range(5):
-        call(*inputs)
-    begun = time.perf_counter()
-    call(*inputs)
-    count = max(3, min(2000, int(SECONDS / (time.perf_counter() - begun))))
-    times = []
-    for _ in range(ROUNDS):
-        begun = time.perf_counter()
-        for _ in range(count):
-            call(*inputs)
-        times.append((time.perf_counter() - begun) / count)
-    return statistics.median(times) * 1e6, first * 1e3
+    (call_us,) = medians([lambda: call(*inputs)], SECONDS)
+    return call_us, first * 1e3
 
 
 @torch.no_grad()

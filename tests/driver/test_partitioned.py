@@ -24,6 +24,7 @@ from torch_max_backend import (
     max_backend,
 )
 from torch_max_backend.compat.torch_versions import optimization_hint
+from torch_max_backend.errors import StepsError
 from torch_max_backend.options import Options
 
 
@@ -230,6 +231,22 @@ def test_small_parts_are_not_worth_calls_of_max(engine: str, parts: int) -> None
     torch.testing.assert_close(compiled(x), unknown(x.exp()).abs())
     known = counters["max_backend"]
     assert (known["parts"], known["eager operators"]) == (parts, 3 - parts)
+
+
+def test_max_does_not_compile_a_small_graph_without_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(trace: Any) -> Any:
+        node = next(n for n in trace.module.graph.nodes if n.op == "call_function")
+        error = StepsError("no step")
+        error.refused = ((node, "no step"),)
+        raise error
+
+    monkeypatch.setattr("torch_max_backend.engines.steps.planned.planned", planned)
+    counters.clear()
+    options = {"engine": "auto", "cache": False, "fallback": "eager"}
+    compiled = torch.compile(torch.exp, backend=max_backend, options=options)
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(compiled(x), x.exp())
+    assert (counters["max_backend"]["parts"], counters["max_backend"]["eager operators"]) == (0, 1)
 
 
 def test_a_graph_that_max_cannot_compile(

@@ -96,6 +96,7 @@ class Job:
         record: Called with the times of each call, where calls are timed.
         partly: Whether torch runs the nodes without a step where those are few, instead of MAX the
             whole graph.
+        small: Whether torch runs them, be they few or not: MAX would not be worth its call.
     """
 
     module: GraphModule
@@ -109,6 +110,7 @@ class Job:
     engine: str = "max"
     record: profile.Graph | None = None
     partly: bool = False
+    small: bool = False
     _plan: Plan | None = None
 
     def plan(self) -> Plan:
@@ -129,6 +131,8 @@ class Job:
         if self.engine == "steps":
             return True
         names = {node for node, _ in error.refused}
+        if self.small:
+            return bool(names)
         plain = all(
             isinstance(n.target, OpOverload) and n.graph is self.trace.module.graph for n in names
         )

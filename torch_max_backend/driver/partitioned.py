@@ -41,10 +41,10 @@ from torch_max_backend.options import Options
 
 # Graphs, and parts of those that MAX does not take whole, with less work than this many operators
 # stay with torch unless an option says otherwise: a call of MAX's costs as much as several of them.
-# Steps are called sooner than an operator of torch's.
 LEAST_GRAPH, LEAST_PART = 2, 6
 # Between collectives, which there is no graph without.
 LEAST_BETWEEN_COLLECTIVES = 2
+# Steps are called sooner than an operator of torch's.
 LEAST_FOR_STEPS = 1
 
 
@@ -113,6 +113,7 @@ class Partitioned:
                 try:
                     job = job_or_candidates(module, piece.static, self._options, piece.exact)
                     job.chosen.partly = True
+                    job.chosen.small = self._is_small(piece.module)
                     piece.job = job
                 except OptionError:
                     raise  # the user's to mend; no node is to blame
@@ -145,6 +146,15 @@ class Partitioned:
             return self._options.min_ops
         if (self._options.engine or environment.engine()) != "max" and on_cpu(self.module):
             return LEAST_FOR_STEPS
+        return self._least_for_max()
+
+    def _is_small(self, module: GraphModule) -> bool:
+        """Whether a piece is for steps or torch, not for MAX's engine."""
+        if self._options.min_ops is not None or _asked_for(module):
+            return False
+        return work(module) < self._least_for_max()
+
+    def _least_for_max(self) -> int:
         if not self.reasons:
             return LEAST_GRAPH
         apart = {n.target for n in self.module.graph.nodes if n.name in self.reasons}
