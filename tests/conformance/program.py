@@ -83,8 +83,9 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor.clone()
 
 
-def trace_program(program: Program) -> Trace:
-    """Trace a program to a functional ATen graph, decomposed by the package's table."""
+def trace_program(program: Program, change: Callable[[GraphModule], None] | None = None) -> Trace:
+    """Trace a program to a functional ATen graph, decomposed by the package's table, which is
+    changed before it is analysed if that is asked for."""
 
     def traced(function: Callable[..., Any]) -> GraphModule:
         return make_fx(
@@ -110,4 +111,6 @@ def trace_program(program: Program) -> Trace:
         warnings.simplefilter("ignore")
         module = traced(dispatch_functionalize(ordered, mode))
     module.graph.eliminate_dead_code()
+    if change is not None:
+        change(module)
     return prepare(module)

@@ -7,8 +7,6 @@ and sample of the tables, which takes an hour.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,23 +14,18 @@ from zlib import crc32
 
 import pytest
 
-from tests.conformance import families
 from tests.conformance.entry import Entry
+from tests.conformance.tables import ENTRIES
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
     from tests.conformance.program import Program
 
 
-def _rows() -> Iterator[Entry]:
-    for module in pkgutil.iter_modules(families.__path__):
-        yield from importlib.import_module(f"{families.__name__}.{module.name}").ENTRIES
-
-
 def _groups() -> dict[str, list[Entry]]:
     """Rows by the module they are compiled in: a new row changes one module."""
     groups: dict[str, list[Entry]] = {}
-    for entry in sorted(_ENTRIES, key=_number):
+    for entry in sorted(ENTRIES, key=_number):
         groups.setdefault(f"rows{_number(entry) % _MODULES}", []).append(entry)
     return groups
 
@@ -42,7 +35,6 @@ def _number(entry: Entry) -> int:
     return crc32(entry.name.encode())
 
 
-_ENTRIES = list(_rows())
 # Large modules spread the fixed cost of a compile, small ones spread over workers.
 _MODULES = 4
 _GROUPS = _groups()
@@ -111,7 +103,7 @@ def test_agrees_with_eager(group: str, entry: Entry, request: pytest.FixtureRequ
 def test_every_row_names_a_known_operator() -> None:
     from tests.conformance.samples import OPS
 
-    names = [e.name for e in _ENTRIES]
+    names = [e.name for e in ENTRIES]
     assert not set(names) - OPS.keys()
     assert len(names) == len(set(names)), "an operator has two rows"
 
@@ -121,5 +113,5 @@ def test_every_lowering_is_reached() -> None:
     """Each lowering stands in the trace of some row's samples, or ``ELSEWHERE`` names its test."""
     from tests.conformance.coverage import uncovered
 
-    missing = uncovered(_ENTRIES)
+    missing = uncovered(ENTRIES)
     assert not missing, f"no row reaches: {sorted(missing)}"

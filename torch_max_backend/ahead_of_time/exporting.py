@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export import ExportedProgram
 
+from torch_max_backend.ahead_of_time.elsewhere import DEVICE, compile_for, for_target, on_device
 from torch_max_backend.ahead_of_time.manifest import (
     CODE,
     GRAPH,
@@ -26,6 +27,7 @@ from torch_max_backend.ahead_of_time.manifest import (
 )
 from torch_max_backend.ahead_of_time.trees import dumped
 from torch_max_backend.ahead_of_time.weights import header_digest, save, stored
+from torch_max_backend.cache.targets import Target
 from torch_max_backend.errors import PackageError
 from torch_max_backend.options import Options
 
@@ -42,6 +44,7 @@ def export(
     dynamic_shapes: Any = None,
     path: str | os.PathLike[str],
     options: Mapping[str, Any] | None = None,
+    target: str | None = None,
 ) -> Path:
     """Compile a model for inference and write it, with its weights, as a package.
 
@@ -59,12 +62,15 @@ def export(
         path: The folder to write. A package that is there is replaced.
         options: ``bank`` of ``torch.compile(..., backend="max", options=...)``; the others have
             no effect.
+        target: The GPU that the package is for, where this machine has no such: ``"sm_90a"``,
+            ``"gfx942"``, ... The model and its arguments are on CPU here; the loaded model and its
+            arguments are on ``cuda:0`` there, beside any x86 processor with AVX2.
 
     Returns:
         The folder.
 
     Raises:
-        OptionError: An option is unknown or has a bad value.
+        OptionError: An option is unknown or has a bad value; the target is no architecture.
         UnsupportedError: Something in the graph has no MAX counterpart; all of it is listed.
         ConversionError: A lowering failed.
         CompilationError: The graph could not be compiled.
@@ -73,8 +79,10 @@ def export(
     """
     path = Path(path)
     _check_place(path)
-    prepared = Prepared.of(model, args, kwargs, dynamic_shapes=dynamic_shapes, options=options)
-    prepared.job.functions()
+    prepared = Prepared.of(
+        model, args, kwargs, dynamic_shapes=dynamic_shapes, options=options, target=target
+    )
+    prepared.compile()
     prepared.write(path)
     return path
 
@@ -88,12 +96,14 @@ class Prepared:
         text: Its graph, to read.
         job: The graph to be compiled.
         fields: What the manifest says of its calls.
+        target: The machine it is for, if it is not this one.
     """
 
     program: Program
     text: str
     job: Job
     fields: dict[str, Any]
+    target: Target | None = None
 
     @classmethod
     def of(
@@ -104,6 +114,7 @@ class Prepared:
         *,
         dynamic_shapes: Any = None,
         options: Mapping[str, Any] | None = None,
+        target: str | None = None,
     ) -> Prepared:
         """Trace and analyse a model; the arguments and errors are those of ``export``."""
         from torch_max_backend.driver.passes import own_modes
@@ -112,6 +123,7 @@ class Prepared:
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
         from torch_max_backend.ahead_of_time.program import call, program
 
+        elsewhere = None if target is None else Target.of(target)
         parsed = replace(
             Options.parse(None, options), cache=True, fallback="error", background=False
         )
@@ -127,11 +139,15 @@ class Prepared:
                 "Call export(exported_program, path=...).",
             )
         found = program(model)
+        if elsewhere is not None:
+            found = on_device(found)
         trees = dumped(found.trees[0], "the arguments"), dumped(found.trees[1], "the results")
         text = _readable(found.module)
         from torch_max_backend.driver.job import job_of
 
         job = job_of(found.module, range(len(found.state)), parsed)
+        if elsewhere is not None:
+            job = for_target(job, elsewhere)
         inputs, symbols, conditions = call(found, job.trace.symbols)
         fields = {
             "inputs": inputs,
@@ -142,7 +158,18 @@ class Prepared:
             "arguments_tree": trees[0],
             "results_tree": trees[1],
         }
-        return cls(found, text, job, fields)
+        return cls(found, text, job, fields, elsewhere)
+
+    def compile(self) -> None:
+        """Compile the job, for this machine or the target; the artifact is in the cache then.
+
+        Raises:
+            CompilationError: The graph could not be compiled.
+        """
+        if self.target is None:
+            self.job.functions()
+        else:
+            compile_for(self.job, self.target)
 
     def write(self, path: Path) -> None:
         """Write the package; the job has been compiled.
@@ -158,6 +185,8 @@ class Prepared:
         tensors = [(name, value) for name, _, value in state]
         tensors += [(f"graph/{name}", value) for name, value in job.constants.items()]
         members, views = stored(tensors)
+        if self.target is not None:
+            views = [replace(view, device=str(DEVICE)) for view in views]
         kept = zip(state, views[: len(state)], strict=True)
         manifest = Manifest(
             components=carried.components,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from torch_max_backend.cache.targets import Target
 from torch_max_backend.process.processor import cpu_info
 from torch_max_backend.registry.kernel_sources import kernel_digest
 
@@ -60,14 +61,27 @@ def misfits(parts: Mapping[str, str], names: tuple[str, ...] = ()) -> dict[str, 
         By the name of each component that differs, what is other about it.
     """
     mine = environment_components()
+    target = Target.written(parts.get("target", ""))
     found = {}
+    if target is not None:
+        mine = {**mine, "torch": public_version(torch.__version__)}
+        lacking = target.lacks()
+        if lacking:
+            found["target"] = f"it needs {lacking}"
     for name in names or mine:
+        if name == "target" and target is not None:
+            continue
         theirs = parts.get(name, "")
         if theirs != mine[name]:
             found[name] = _OTHER.get(name) or f"{name} {_shown(theirs)} != {mine[name]}"
     if not names and (bank := parts.get("bank", "")) and not _has_bank(bank):
         found["bank"] = _OTHER["bank"]
     return found
+
+
+def public_version(version: str) -> str:
+    """A version without what says how it was built (``+cpu``, ``+cu130``)."""
+    return version.partition("+")[0]
 
 
 def _has_bank(identity: str) -> bool:

@@ -27,8 +27,12 @@ with names_of("torch"):
     # A tensor as a capsule of DLPack.
     to_dlpack = torch._C._to_dlpack
 
+    # The tensor of such a capsule.
+    from_dlpack = torch._C._from_dlpack
+
 __all__ = [
     "empty_strided",
+    "from_dlpack",
     "profiling",
     "set_grad_enabled",
     "storage_uses",

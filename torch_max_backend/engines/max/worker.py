@@ -1,9 +1,9 @@
 """Compiling a module in a process of its own, so that this one goes on undisturbed.
 
-Run as ``python -m torch_max_backend.engines.max.worker PARENT YIELDS MODULE ARTIFACT
-[LIBRARY ...]``: reads a MAX module as MLIR bytecode and writes its artifact (MEF). The process
-lends itself to nothing else, so its memory goes back to the system with it. It ends with the
-process that started it, however that ends.
+Run as ``python -m torch_max_backend.engines.max.worker PARENT YIELDS TARGET MODULE ARTIFACT
+[LIBRARY ...]``: reads a MAX module as MLIR bytecode and writes its artifact (MEF), for TARGET or
+(empty) this machine. The process lends itself to nothing else, so its memory goes back to
+the system with it. It ends with the process that started it, however that ends.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch_max_backend.cache.targets import Target
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.process import fork_safety
 from torch_max_backend.process.compile_slots import compile_slot
@@ -50,6 +51,7 @@ def compile_elsewhere(
     operators: int | None = None,
     *,
     background: bool = True,
+    target: Target | None = None,
 ) -> bytes:
     """The artifact of a module, compiled by a worker process.
 
@@ -59,13 +61,14 @@ def compile_elsewhere(
         what: What it is, for messages.
         operators: How many operators it has, for the progress line.
         background: The worker yields the processor to whatever else wants it.
+        target: The machine to compile for, if it is not this one.
 
     Raises:
         CompilationError: MAX's compiler refused it, or the worker died, or there is no room for
             temporary files.
     """
     try:
-        return _compiled(module, libraries, what, operators, background)
+        return _compiled(module, libraries, what, operators, background, target)
     except OSError as e:
         raise CompilationError(
             f"{what} could not be compiled in a process of its own: {e}",
@@ -74,13 +77,18 @@ def compile_elsewhere(
 
 
 def _compiled(
-    module: Module, libraries: Sequence[Path], what: str, operators: int | None, background: bool
+    module: Module,
+    libraries: Sequence[Path],
+    what: str,
+    operators: int | None,
+    background: bool,
+    target: Target | None,
 ) -> bytes:
     with temporary_folder() as folder:
-        source, target = folder / "module.mlirbc", folder / "artifact.mef"
+        source, artifact = folder / "module.mlirbc", folder / "artifact.mef"
         source.write_bytes(module.mlir_module.bytecode)
         command = [sys.executable, "-m", __name__, str(os.getpid()), str(int(background))]
-        command += [str(source), str(target), *map(str, libraries)]
+        command += [str(target or ""), str(source), str(artifact), *map(str, libraries)]
         with compile_slot(lock=False), progress(what, operators):
             worker = _start(command, what)
             try:
@@ -100,7 +108,7 @@ def _compiled(
                 "Set TORCH_MAX_BACKEND_VERBOSE=1 to see the graph. A process ended by -9 was "
                 "killed, mostly for want of memory: set TORCH_MAX_BACKEND_COMPILE_JOBS=1.",
             )
-        return target.read_bytes()
+        return artifact.read_bytes()
 
 
 def _start(command: Sequence[str], what: str) -> subprocess.Popen[bytes]:
@@ -139,11 +147,27 @@ def _end_with(parent: int) -> None:
         os._exit(1)  # it ended before
 
 
-def main(parent: str, yields: str, source: str, target: str, *libraries: str) -> None:
-    """Compile the module in file ``source`` into file ``target``."""
+def _pretend(target: Target) -> None:
+    """Have MAX take this machine for another, before it makes its first device."""
+    from max import driver
+
+    driver.set_virtual_device_api(target.api)
+    driver.set_virtual_device_target_arch(target.architecture)
+    driver.set_virtual_device_count(1)
+    if target.level:
+        driver.set_virtual_cpu_target(target.level)
+
+
+def main(
+    parent: str, yields: str, target: str, source: str, artifact: str, *libraries: str
+) -> None:
+    """Compile the module in file ``source`` into file ``artifact``."""
     _end_with(int(parent))
     if yields == "1":
         os.nice(_NICENESS)
+    elsewhere = Target.written(target)
+    if elsewhere is not None:
+        _pretend(elsewhere)
     from max.graph import KernelLibrary, Module
 
     from torch_max_backend.compat.max_graphs import Operation, default_mlir_context
@@ -152,7 +176,7 @@ def main(parent: str, yields: str, source: str, target: str, *libraries: str) ->
     KernelLibrary()  # registers MAX's dialects
     operation = Operation.from_bytecode(Path(source).read_bytes(), default_mlir_context())
     compiled = session().compile(Module(operation), custom_extensions=[Path(p) for p in libraries])
-    compiled.export_mef(target)
+    compiled.export_mef(artifact)
 
 
 def _leave() -> None:
