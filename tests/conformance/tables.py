@@ -16,3 +16,11 @@ def _rows() -> Iterator[Entry]:
 
 
 ENTRIES = list(_rows())
+
+# Rows are compiled together where each is compiled, so many at a time.
+SHARES = 16
+
+
+def share(k: int) -> list[Entry]:
+    """One of ``SHARES`` parts of the rows."""
+    return ENTRIES[k::SHARES]

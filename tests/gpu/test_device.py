@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
+from tests.conformance.closeness import difference
+from tests.conformance.tables import SHARES, share
 from torch_max_backend import max_backend
 
 
@@ -46,8 +50,59 @@ def _compiled(function: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_values_are_eagers(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
+    function = FUNCTIONS[name]
     x = torch.randn(16, 24, device="cuda").to(dtype)
-    torch.testing.assert_close(_compiled(FUNCTIONS[name])(x), FUNCTIONS[name](x))
+    ours, theirs, truth = (
+        tree_leaves(result)
+        for result in (_compiled(function)(x), function(x), function(x.double()))
+    )
+    assert difference(ours, theirs, truth) is None
+
+
+@pytest.mark.parametrize("own_stream", [False, True], ids=["default_stream", "own_stream"])
+def test_what_torch_enqueues_comes_in_order(own_stream: bool) -> None:
+    layer = nn.Linear(64, 64, device="cuda")
+    compiled = _compiled(layer)
+    x = torch.randn(32, 64, device="cuda")
+    stream = torch.cuda.Stream() if own_stream else torch.cuda.default_stream()
+    torch.cuda.synchronize()
+    with torch.no_grad(), torch.cuda.stream(stream):
+        for k in range(8):
+            torch.cuda._sleep(20_000_000)  # so that what follows is enqueued long before it runs
+            layer.weight.fill_(k + 1.0)
+            x.mul_(-1.5)
+            ours = compiled(x)
+            kept = ours.clone()
+            torch.cuda._sleep(2_000_000)
+            del ours
+            compiled(x * 2)  # may use the memory of the result that is gone
+            theirs = layer(x)
+            torch.cuda.synchronize()
+            torch.testing.assert_close(kept, theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_reduce_overhead() -> None:
+    model = _Block().cuda().eval()
+    compiled = torch.compile(
+        model, backend=max_backend, options={"fallback": "error", "mode": "reduce-overhead"}
+    )
+    with torch.no_grad():
+        for _ in range(6):
+            tokens = torch.randint(0, 50, (2, 9), device="cuda")
+            torch.testing.assert_close(compiled(tokens), model(tokens), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("k", range(SHARES))
+def test_rows_of_the_conformance_tables(k: int, tmp_path: Path) -> None:
+    """One sample of each, as a package would have it."""
+    from tests.gpu.carried import check, save
+    from torch_max_backend.cache.targets import Target
+
+    number = "{}{}".format(*torch.cuda.get_device_capability())
+    target = Target.of(f"sm_{number}" + "a" * (int(number) >= 90))
+    refused = save(share(k), target, tmp_path / "rows.pt")
+    assert all("counted on CPU only" in reason for reason in refused)
+    assert not {name: wrong for name, wrong in check(tmp_path / "rows.pt") if wrong}
 
 
 class _Block(nn.Module):

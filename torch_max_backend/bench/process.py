@@ -49,6 +49,7 @@ def measure(framework: str, spec: Spec, results: Path) -> dict[str, Any]:
         begin = time.perf_counter()
         step = _step(make(subject, spec.mode), subject, spec)
         found = step(True)
+        _wait(spec)
         first = time.perf_counter() - begin
     except Unavailable as e:
         return {"unavailable": str(e)}
@@ -58,10 +59,24 @@ def measure(framework: str, spec: Spec, results: Path) -> dict[str, Any]:
         "load": loaded,
         "first": first,
         "calls": calls,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
+        "memory": _memory(spec),
         "items": subject.items if spec.mode != "generate" else spec.batch * spec.new_tokens,
         "unit": GENERATED if spec.mode == "generate" else subject.unit,
     }
+
+
+def _wait(spec: Spec) -> None:
+    if spec.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _memory(spec: Spec) -> float:
+    """The most that the process held; of a device, what it holds now, whoever allocated it. In
+    MB."""
+    if spec.device == "cuda":
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
 def _widened(subject: Subject) -> Subject:
@@ -137,8 +152,7 @@ def _timed(step: Callable[[bool], Any], spec: Spec) -> list[float]:
     while len(calls) < _MOST and (time.perf_counter() < end or len(calls) < _WARM):
         begin = time.perf_counter()
         step(False)
-        if spec.device == "cuda":
-            torch.cuda.synchronize()
+        _wait(spec)
         calls.append((time.perf_counter() - begin) * 1e3)
     return calls
 

@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from torch_max_backend.bench.spec import Spec
 from torch_max_backend.errors import OptionError
 from torch_max_backend.process.processor import cpu_info
@@ -40,13 +42,18 @@ def report(spec: Spec, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "spec": dict(spec.plain()),
         "machine": {
-            "processor": cpu_info().get("model name") or platform.machine(),
+            "processor": _processor(spec),
             "python": platform.python_version(),
             "versions": _versions(),
             "commit": _commit(),
         },
         "frameworks": frameworks,
     }
+
+
+def _processor(spec: Spec) -> str:
+    name = cpu_info().get("model name") or platform.machine()
+    return f"{torch.cuda.get_device_name()}, {name}" if spec.device == "cuda" else name
 
 
 def _versions() -> dict[str, str]:

@@ -67,9 +67,9 @@ class Target:
         """What this machine lacks to run what was compiled for the target; empty if nothing."""
         here = _architecture()
         if here is None:
-            return f"a GPU ({self.architecture}), and torch sees none"
+            return f"a GPU of {self.architecture}, and torch sees none"
         if not self._runs_on(*here):
-            return f"a GPU {self.architecture}, and this one is {here[1]}"
+            return f"a GPU of {self.architecture}, and this one is {here[1]}"
         if not self.level and platform.machine() != self.processor:
             return f"a processor {self.processor}"
         if self.level and not set(cpu_info().get("flags", "").split()) >= _LEVEL_FLAGS:

@@ -63,7 +63,8 @@ class NodeContext:
         bank: Whether products on CPU are the bank's, not MAX's own.
         addresses: Inputs of the graph that hold the addresses of the bank's routines, by name.
         stream: Of a random node, its draws.
-        precision: Of products of float32: "bf16" if they may be rounded to it, else "ieee".
+        precision: Of products of float32: "bf16" (on CPU) or "tf32" (on GPUs) if they may be
+            rounded to it, else "ieee".
         bfloat16: What multiplies bfloat16 on this CPU: "tiles", "dots", or "" for its float32
             arithmetic.
     """

@@ -19,8 +19,8 @@ from torch_max_backend.cache.compatibility import environment_components, misfit
 from torch_max_backend.compat import autograd_key
 from torch_max_backend.compat.autograd import FXGraphCacheMiss, OutputCode, config
 from torch_max_backend.driver.loading import load_graph
+from torch_max_backend.driver.precision import precisions
 from torch_max_backend.driver.unit import CompiledGraph, Function
-from torch_max_backend.engines.steps.instructions import product_precision
 from torch_max_backend.errors import CacheError
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.options import Options
@@ -151,7 +151,7 @@ def tag(options: Options, example_inputs: Sequence[Any]) -> str:
     and which arguments lie in the same memory, which torch's key leaves out."""
     parts = [f"{k}={v}" for k, v in sorted(environment_components().items())]
     parts.append(f"options={options}")
-    parts.append(f"precision={product_precision()}")
+    parts.append(f"precision={precisions()}")
     parts.append(f"runtime={runtime_digest()}")
     parts.append(f"shared={_shared(example_inputs)}")
     # Without sources that a function of the arguments tells: see ``CompiledGraph.reusable``. And

@@ -10,7 +10,8 @@ import torch
 from torch.fx import GraphModule
 
 from torch_max_backend.compat.tracing import disable_current_modes
-from torch_max_backend.engines.steps.instructions import bfloat16_unit, product_precision
+from torch_max_backend.driver.precision import precision_of
+from torch_max_backend.engines.steps.instructions import bfloat16_unit
 from torch_max_backend.errors import OptionError
 from torch_max_backend.gemm_providers.choice import provider
 from torch_max_backend.graph.capability import check_supported
@@ -127,6 +128,6 @@ def prepare(module: GraphModule, options: Options | None = None, exact: int | No
     use_seeds(trace)
     if found is not None:
         use_bank(trace, found)
-    trace.signature.precision = product_precision()
+    trace.signature.precision = precision_of(trace.module)
     trace.signature.bfloat16 = bfloat16_unit()
     return trace

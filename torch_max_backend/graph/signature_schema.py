@@ -98,7 +98,8 @@ class Signature:
         checks: ``(run-time expression, message)`` of what has to hold after a run.
         bank: The identity of the provider of its matrix products; empty if it has none on CPU, or
             they are MAX's own.
-        precision: Of its products of float32: "bf16" if they may be rounded to it, else "ieee".
+        precision: Of its products of float32: "bf16" (on CPU) or "tf32" (on GPUs) if they may be
+            rounded to it, else "ieee".
         bfloat16: What multiplies bfloat16 on this CPU: "tiles", "dots", or "" for its float32
             arithmetic.
         pairs: Complex arguments, which the graph takes as pairs of real numbers.

@@ -7,7 +7,7 @@ from max.dtype import DType
 from max.graph import TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.ops.common import numerics
+from torch_max_backend.ops.common import elementary, numerics
 from torch_max_backend.ops.common.numerics import number
 from torch_max_backend.ops.common.promotion import Number, opmath, to_dtype
 from torch_max_backend.registry.lowerings import map_to
@@ -25,10 +25,10 @@ def relu(self: TensorValue) -> TensorValue:
     return numerics.relu(_wide(self))
 
 
-@map_to(aten.gelu.default)
+@map_to(aten.gelu.default, kernels=elementary.kernels_on_gpu)
 def gelu(self: TensorValue, *, approximate: str = "none") -> TensorValue:
     """gelu(Tensor self, *, str approximate='none') -> Tensor"""
-    return ops.gelu(_wide(self), approximate)
+    return numerics.gelu(_wide(self), approximate)
 
 
 @map_to(aten.silu.default)

@@ -13,7 +13,7 @@ from torch_max_backend.graph.passes import (  # noqa: F401  they define operator
     epilogue_fusion,
     narrow_weights,
 )
-from torch_max_backend.ops.common import numerics
+from torch_max_backend.ops.common import numerics, tf32
 from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import constant, full, opmath
 from torch_max_backend.ops.common.reduce import is_empty
@@ -63,6 +63,8 @@ def _alike(b: TensorValue, a: TensorValue) -> TensorValue:
 
 
 def _by_max(a: TensorValue, b: TensorValue) -> TensorValue:
+    if tf32.rounds(a):
+        return tf32.product(a, b)
     wide = a.dtype
     if wide in _NARROW:
         wide = DType.int32

@@ -78,7 +78,8 @@ def _register(name: str, function: Function) -> None:
     lowering.__name__ = name
     lowering.__qualname__ = lowering.__qualname__.replace("lowering", name)
     lowering.__doc__ = f"{name}(Tensor self) -> Tensor"
-    map_to(getattr(aten, name).default)(lowering)
+    kernels = elementary.kernels_on_gpu if name == "tanh" else None
+    map_to(getattr(aten, name).default, kernels=kernels)(lowering)
 
 
 def _register_kernel(name: str) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from torch_max_backend import environment
 from torch_max_backend.compat.operators import OpOverload, OpOverloadPacket
 from torch_max_backend.errors import RegistrationError
@@ -23,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # A family of ``mojo_kernels`` ("folder.file"), "base", or Mojo sources elsewhere.
 Library = str | Path
 Libraries = Library | tuple[Library, ...] | None
+# Of the operands of products on GPUs.
+TF32 = "gemm.tf32"
 
 # Arguments that say nothing about values: strides are metadata, which the runtime restores.
 IGNORED_ARGUMENTS = frozenset({"layout", "pin_memory", "non_blocking", "memory_format"})
@@ -84,9 +88,14 @@ class Lowering:
         found = self.kernels
         if callable(found):
             found = _with_names(found, arguments)
-        if found is None:
-            return ()
-        return found if isinstance(found, tuple) else (found,)
+        libraries = found if isinstance(found, tuple) else () if found is None else (found,)
+        if self.bank and any(map(_is_wide_on_gpu, arguments.values())):
+            libraries += (TF32,)
+        return libraries
+
+
+def _is_wide_on_gpu(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype == torch.float32
 
 
 def _with_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

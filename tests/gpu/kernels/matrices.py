@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from max.dtype import DType
-from max.graph import TensorValue, ops
+from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.ops.common.matrices import kernel
 
@@ -66,7 +66,19 @@ def exponential(x: TensorValue) -> list[TensorValue]:
     return kernel("tmb_matrix_exponential", [a], [(x.dtype, a.shape), (x.dtype, [2, 50, 10])])
 
 
+def operands(x: TensorValue) -> list[TensorValue]:
+    results = []
+    for right in (False, True):
+        for inner, shape in ((True, [48, 3, 10]), (False, [3, 48, 10])):
+            settings = {"right": right, "inner": inner}
+            out = TensorType(x.dtype, shape, x.device)
+            a = ops.reshape(x, [48, 10])
+            results += ops.custom("tmb_tf32_operand", x.device, [a], [out], settings)
+    return [r.tensor for r in results]
+
+
 LIBRARIES = (
+    "gemm.tf32",
     "linalg.factorizations",
     "linalg.orthogonal",
     "linalg.eigen",
@@ -74,4 +86,4 @@ LIBRARIES = (
     "linalg.indefinite",
     "linalg.matrix_exponential",
 )
-BUILDERS = (factorizations, orthogonal, eigen, singular, indefinite, exponential)
+BUILDERS = (operands, factorizations, orthogonal, eigen, singular, indefinite, exponential)

@@ -2,7 +2,7 @@
 
 A replay launches what was captured, on the memory that was captured: arguments are copied there,
 results from there. What the host does in a model is not repeated, so a graph is trusted only after
-its replay of other arguments has given what a plain run gives. (Not yet run on hardware.)
+its replay of other arguments has given what a plain run gives.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def needed_kernels(trace: Trace) -> set[Library]:
     needed: set[Library] = {BASE} if trace.signature.bank else set()
     for node in every_node(trace.module):
         lowering = registry.get(node.target) if node.op == "call_function" else None
-        if lowering is not None and lowering.kernels is not None:
+        if lowering is not None:
             needed.update(lowering.libraries(fake_arguments(node)))
     return needed
 

@@ -7,6 +7,7 @@ MAX lacks, or has many times slower or less exact. Lowerings that call them are 
 
 from __future__ import annotations
 
+import torch
 from max.dtype import DType
 from max.graph import DeviceRef, TensorType, TensorValue, ops
 
@@ -14,6 +15,12 @@ from torch_max_backend.convert.context import expected
 from torch_max_backend.ops.common.promotion import Number, Operand, broadcast, operands
 
 KERNELS = "elementwise.unary"
+_PLAIN_ON_GPU = frozenset({torch.float16, torch.bfloat16, torch.float64})
+
+
+def kernels_on_gpu(self: torch.Tensor) -> str | None:
+    """The library of functions that MAX has, but on GPUs not in the precision of float32."""
+    return KERNELS if self.is_cuda and self.dtype not in _PLAIN_ON_GPU else None
 
 
 def unary(kind: str, x: TensorValue) -> TensorValue:

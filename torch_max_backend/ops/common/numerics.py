@@ -10,7 +10,7 @@ import math
 from max.dtype import DType
 from max.graph import TensorValue, ops
 
-from torch_max_backend.convert.context import has_own_functions
+from torch_max_backend.convert.context import expected, has_own_functions
 from torch_max_backend.ops.common import elementary
 from torch_max_backend.ops.common.promotion import Number, constant
 
@@ -115,10 +115,30 @@ def expm1(x: TensorValue) -> TensorValue:
     return ops.where(ops.greater(one, ops.abs(x)), near, v)
 
 
+def _is_wide_on_gpu(x: TensorValue) -> bool:
+    """Whether float32 is asked for, and on a GPU, whose units for functions are made for less."""
+    wide = x.dtype == expected().dtype == DType.float32
+    return wide and not x.device.is_cpu()
+
+
+def gelu(x: TensorValue, approximate: str) -> TensorValue:
+    """GELU, with ``erf`` (``"none"``) or its approximation (``"tanh"``). As ``tanh``, for lowerings
+    with ``kernels=elementary.kernels_on_gpu``."""
+    if approximate == "none" or has_own_functions() or not _is_wide_on_gpu(x):
+        return ops.gelu(x, approximate)
+    cube = ops.mul(ops.mul(x, x), x)
+    inner = ops.add(x, ops.mul(cube, number(0.044715, x)))
+    root = tanh(ops.mul(inner, number(math.sqrt(2 / math.pi), x)))
+    return ops.mul(ops.mul(x, number(0.5, x)), ops.add(root, number(1, x)))
+
+
 def tanh(x: TensorValue) -> TensorValue:
-    """Hyperbolic tangent; MAX's own turns NaN into 1."""
+    """Hyperbolic tangent; MAX's own turns NaN into 1, and NVIDIA's unit for it has 11 bits. For
+    lowerings with ``kernels=elementary.kernels_on_gpu``."""
     if has_own_functions():
         return ops.tanh(x)
+    if _is_wide_on_gpu(x):
+        return elementary.unary("tanh", x)
     return ops.where(ops.is_nan(x), x, ops.tanh(x))
 
 
