@@ -1,7 +1,7 @@
 """Packages for a GPU that is not here.
 
 The graph moves to the device, as torch's ``move_to_device_pass`` would move it, but without one;
-MAX compiles it for one that it is told of.
+MAX compiles it for one by name.
 """
 
 from __future__ import annotations
