@@ -1,4 +1,4 @@
-"""Packages for a GPU that is not here. Nothing is compiled: ``tests/gpu`` does that."""
+"""Packages for machines that are not this one. MAX compiles nothing: ``tests/gpu`` does that."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conformance.closeness import difference
 from torch_max_backend import OptionError, PackageError, export, load
 from torch_max_backend.ahead_of_time import elsewhere
 from torch_max_backend.ahead_of_time.manifest import MANIFEST, parsed
@@ -74,10 +75,10 @@ def test_each_target_is_compiled_once(made_up: list[Any], tmp_path: Path) -> Non
 
 
 def test_a_machine_without_the_gpu_refuses(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "_architecture", lambda: None)
+    monkeypatch.setattr(targets, "_gpu", lambda: None)
     with pytest.raises(PackageError, match="needs a GPU of sm_90a, and torch sees none"):
         load(package)
-    monkeypatch.setattr(targets, "_architecture", lambda: ("cuda", "sm_80"))
+    monkeypatch.setattr(targets, "_gpu", lambda: ("cuda", "sm_80"))
     with pytest.raises(PackageError, match="needs a GPU of sm_90a, and this one is sm_80"):
         load(package)
 
@@ -107,9 +108,9 @@ def test_tanh_is_of_float32(
     assert ("tmb_unary" in made_up[0][0]) == own
 
 
-@pytest.mark.parametrize("name", ["", "sm90", "x86-64-v3", "cuda", "gfx", "sm_90a b"])
-def test_what_is_no_gpu_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is no architecture of a GPU"):
+@pytest.mark.parametrize("name", ["", "sm90", "x86-64", "x86-64-v9", "cuda", "gfx", "sm_90a b"])
+def test_what_is_no_target_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is neither a GPU nor a level"):
         export(_Model(), (torch.ones(2, 4), torch.ones(3)), path=tmp_path / "p", target=name)
 
 
@@ -127,13 +128,45 @@ def test_what_is_no_gpu_is_refused(name: str, tmp_path: Path) -> None:
 def test_where_a_package_runs(
     name: str, here: tuple[str, str], fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = "abm avx avx2 bmi1 bmi2 f16c fma movbe"
-    monkeypatch.setattr(targets, "_architecture", lambda: here)
+    flags = "abm avx avx2 bmi1 bmi2 cx16 f16c fma movbe popcnt sse4_1 sse4_2 ssse3"
+    monkeypatch.setattr(targets, "_gpu", lambda: here)
     monkeypatch.setattr(targets, "cpu_info", lambda: {"flags": flags})
     monkeypatch.setattr(targets.platform, "machine", lambda: "x86_64")
     assert (Target.of(name).lacks() == "") == fits
     monkeypatch.setattr(targets, "cpu_info", lambda: {"flags": "avx"})
     assert Target.of(name).lacks() != ""
+
+
+class _Layers(torch.nn.Module):
+    """What CPUs have instructions of their own for, in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(4, 8, 3)
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.convolution(x).relu().flatten(2).transpose(1, 2)
+        heads = self.layer(rows)[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_plan_for_any_processor(
+    dtype: torch.dtype, lent_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, x = _Layers().eval().to(dtype), torch.randn(2, 4, 6, 6).to(dtype)
+    path = export(model, (x,), path=tmp_path / "p", target="x86-64-v3")
+    manifest = parsed((path / MANIFEST).read_bytes())
+    assert manifest.components["target"] == "cpu x86-64-v3 x86-64-v3"
+    assert manifest.signature.bfloat16 == ""
+    with torch.no_grad():
+        theirs, truth = model(x), model.double()(x.double())
+    assert difference([load(path)(x)], [theirs], [truth]) is None
+    monkeypatch.setattr(targets, "cpu_info", lambda: {"flags": "avx"})
+    with pytest.raises(PackageError, match="it needs a processor of x86-64-v3"):
+        load(path)
 
 
 def test_how_torch_was_built_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""Packages for a GPU that is not here.
+"""Packages for machines that are not this one: other processors, and GPUs.
 
-The graph moves to the device, as torch's ``move_to_device_pass`` would move it, but without one;
-MAX compiles it for one by name.
+For processors, a plan is made that uses no instructions of some alone; the libraries that it calls
+are built where it is loaded. For a GPU the graph moves to the device, as torch's
+``move_to_device_pass`` would move it, but without one; MAX compiles it for one by name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch_max_backend.cache import store
 from torch_max_backend.cache.compatibility import cache_key, public_version
 from torch_max_backend.cache.targets import Target
 from torch_max_backend.compat.tracing import pytree
+from torch_max_backend.driver.compiling import make_plans
 from torch_max_backend.engines.max.module import build_module, without_calls
 from torch_max_backend.engines.max.worker import compile_elsewhere
 from torch_max_backend.errors import CompilationError
@@ -70,12 +72,13 @@ def for_target(job: Job, target: Target) -> Job:
 
 
 def compile_for(job: Job, target: Target) -> None:
-    """Compile a job for a target, and store the artifact.
+    """Plan or compile a job for a target, and store the artifact.
 
     Raises:
+        StepsError: An operation has no step, and ``engine="steps"``.
         CompilationError: MAX could not compile it.
     """
-    if store.has(job.entry):
+    if store.has(job.entry) or (job.engine != "max" and make_plans([job])):
         return
     count = job.operators
     what = f"a graph of {count} operator{'s' * (count != 1)} for {target.architecture}"

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export import ExportedProgram
 
-from torch_max_backend.ahead_of_time.elsewhere import DEVICE, compile_for, for_target, on_device
 from torch_max_backend.ahead_of_time.manifest import (
     CODE,
     GRAPH,
@@ -28,6 +28,7 @@ from torch_max_backend.ahead_of_time.manifest import (
 from torch_max_backend.ahead_of_time.trees import dumped
 from torch_max_backend.ahead_of_time.weights import header_digest, save, stored
 from torch_max_backend.cache.targets import Target
+from torch_max_backend.engines.steps.instructions import for_any_processor
 from torch_max_backend.errors import PackageError
 from torch_max_backend.options import Options
 
@@ -62,15 +63,16 @@ def export(
         path: The folder to write. A package that is there is replaced.
         options: ``bank`` of ``torch.compile(..., backend="max", options=...)``; the others have
             no effect.
-        target: The GPU that the package is for, where this machine has no such: ``"sm_90a"``,
-            ``"gfx942"``, ... The model and its arguments are on CPU here; the loaded model and its
-            arguments are on ``cuda:0`` there, beside any x86 processor with AVX2.
+        target: The machines that the package is for, instead of those like this one. A level of
+            x86 processors: ``"x86-64-v3"`` (AVX2), ``"x86-64-v4"`` (AVX-512). Or a GPU:
+            ``"sm_90a"``, ``"gfx942"``, ... The model and its arguments are on CPU here; the loaded
+            model and its arguments are on ``cuda:0`` there, beside any processor of x86-64-v3.
 
     Returns:
         The folder.
 
     Raises:
-        OptionError: An option is unknown or has a bad value; the target is no architecture.
+        OptionError: An option is unknown or has a bad value; the target is not known.
         UnsupportedError: Something in the graph has no MAX counterpart; all of it is listed.
         ConversionError: A lowering failed.
         CompilationError: The graph could not be compiled.
@@ -121,6 +123,7 @@ class Prepared:
 
         with own_modes():
             import torch_max_backend.ops  # noqa: F401  registers the lowerings
+        from torch_max_backend.ahead_of_time.elsewhere import for_target, on_device
         from torch_max_backend.ahead_of_time.program import call, program
 
         elsewhere = None if target is None else Target.of(target)
@@ -139,13 +142,14 @@ class Prepared:
                 "Call export(exported_program, path=...).",
             )
         found = program(model)
-        if elsewhere is not None:
+        if elsewhere is not None and elsewhere.is_gpu:
             found = on_device(found)
         trees = dumped(found.trees[0], "the arguments"), dumped(found.trees[1], "the results")
         text = _readable(found.module)
         from torch_max_backend.driver.job import job_of
 
-        job = job_of(found.module, range(len(found.state)), parsed)
+        with for_any_processor() if elsewhere else nullcontext():
+            job = job_of(found.module, range(len(found.state)), parsed)
         if elsewhere is not None:
             job = for_target(job, elsewhere)
         inputs, symbols, conditions = call(found, job.trace.symbols)
@@ -169,6 +173,8 @@ class Prepared:
         if self.target is None:
             self.job.functions()
         else:
+            from torch_max_backend.ahead_of_time.elsewhere import compile_for
+
             compile_for(self.job, self.target)
 
     def write(self, path: Path) -> None:
@@ -185,7 +191,9 @@ class Prepared:
         tensors = [(name, value) for name, _, value in state]
         tensors += [(f"graph/{name}", value) for name, value in job.constants.items()]
         members, views = stored(tensors)
-        if self.target is not None:
+        if self.target is not None and self.target.is_gpu:
+            from torch_max_backend.ahead_of_time.elsewhere import DEVICE
+
             views = [replace(view, device=str(DEVICE)) for view in views]
         kept = zip(state, views[: len(state)], strict=True)
         manifest = Manifest(

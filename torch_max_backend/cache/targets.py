@@ -1,9 +1,10 @@
-"""Machines that artifacts are compiled for while they are not this one."""
+"""Machines that artifacts are made for while they are not this one."""
 
 from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,20 +14,26 @@ from torch_max_backend.process.processor import cpu_info
 
 _CUDA = re.compile(r"sm_([0-9]{2,3})[a-z]?")
 _HIP = re.compile(r"gfx[0-9a-f]{3,5}")
-_TEXT = re.compile(r"(cuda|hip) (\w+) ([\w-]+)")
-# Beside the GPU: what each x86 processor has that was sold for servers since 2015.
-_LEVEL = "x86-64-v3"
-_LEVEL_FLAGS = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"})
+_TEXT = re.compile(r"(cpu|cuda|hip) ([\w-]+) ([\w-]+)")
+# The levels of x86 processors (System V ABI), by what Linux calls the features of each. One has
+# those of the levels below it.
+_LEVELS: Mapping[str, frozenset[str]] = {
+    "x86-64-v2": frozenset({"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"}),
+    "x86-64-v3": frozenset({"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}),
+    "x86-64-v4": frozenset({"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}),
+}
+# Beside a GPU: what x86 processors of servers have since 2015.
+_BESIDE_GPU = "x86-64-v3"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A GPU, and the processors that it may be beside.
+    """A processor, or a GPU and the processors that it may be beside.
 
     Attributes:
-        api: ``cuda`` or ``hip``.
-        architecture: ``sm_90a``, ``gfx942``, ...
-        processor: The level of x86 processors, or the name of the architecture.
+        api: ``cpu``, ``cuda`` or ``hip``.
+        architecture: ``sm_90a``, ``gfx942``, ... ; of a processor, the level.
+        processor: The level of x86 processors, or the name of the machine.
     """
 
     api: str
@@ -35,19 +42,22 @@ class Target:
 
     @classmethod
     def of(cls, name: str) -> Target:
-        """The target of a user's name for a GPU.
+        """The target of a user's name for a GPU, or for a level of x86 processors.
 
         Raises:
             OptionError: It is none.
         """
+        if name in _LEVELS:
+            return cls("cpu", name, name)
         apis = [api for api, names in (("cuda", _CUDA), ("hip", _HIP)) if names.fullmatch(name)]
         if not apis:
             raise OptionError(
-                f"target={name!r} is no architecture of a GPU.",
-                "Give NVIDIA's name (sm_80, sm_90a, sm_100a) or AMD's (gfx942, gfx950).",
+                f"target={name!r} is neither a GPU nor a level of x86 processors.",
+                "Give NVIDIA's name of an architecture (sm_80, sm_90a, sm_100a), AMD's (gfx942, "
+                f"gfx950), or {', '.join(_LEVELS)}.",
             )
         machine = platform.machine()
-        return cls(apis[0], name, _LEVEL if machine == "x86_64" else machine)
+        return cls(apis[0], name, _BESIDE_GPU if machine == "x86_64" else machine)
 
     @classmethod
     def written(cls, text: str) -> Target | None:
@@ -59,34 +69,46 @@ class Target:
         return f"{self.api} {self.architecture} {self.processor}"
 
     @property
+    def is_gpu(self) -> bool:
+        return self.api != "cpu"
+
+    @property
     def level(self) -> str:
         """The level of x86 processors; empty on others."""
-        return self.processor if self.processor == _LEVEL else ""
+        return self.processor if self.processor in _LEVELS else ""
 
     def lacks(self) -> str:
-        """What this machine lacks to run what was compiled for the target; empty if nothing."""
-        here = _architecture()
-        if here is None:
-            return f"a GPU of {self.architecture}, and torch sees none"
-        if not self._runs_on(*here):
-            return f"a GPU of {self.architecture}, and this one is {here[1]}"
-        if not self.level and platform.machine() != self.processor:
-            return f"a processor {self.processor}"
-        if self.level and not set(cpu_info().get("flags", "").split()) >= _LEVEL_FLAGS:
-            return f"a processor of {self.level}"
-        return ""
+        """What this machine lacks to run what was made for the target; empty if nothing."""
+        lacking = _lacking_gpu(self) if self.is_gpu else ""
+        if lacking or _has(self.processor):
+            return lacking
+        return f"a processor of {self.processor}"
 
-    def _runs_on(self, api: str, architecture: str) -> bool:
-        if api != self.api:
-            return False
-        if api == "hip":
-            return architecture == self.architecture
+
+def _has(processor: str) -> bool:
+    """Whether this machine's processor is of a level, or of that name."""
+    if processor not in _LEVELS:
+        return platform.machine() == processor
+    names = list(_LEVELS)
+    wanted = [_LEVELS[name] for name in names[: names.index(processor) + 1]]
+    return set(cpu_info().get("flags", "").split()) >= frozenset().union(*wanted)
+
+
+def _lacking_gpu(target: Target) -> str:
+    here = _gpu()
+    if here is None:
+        return f"a GPU of {target.architecture}, and torch sees none"
+    api, architecture = here
+    wanted = target.architecture
+    if api == "cuda" and (number := _CUDA.fullmatch(wanted)):
         # The letter of sm_90a stands for instructions that all GPUs of the number have.
-        number = _CUDA.fullmatch(self.architecture)
-        return number is not None and architecture == f"sm_{number[1]}"
+        wanted = f"sm_{number[1]}"
+    if (api, architecture) != (target.api, wanted):
+        return f"a GPU of {target.architecture}, and this one is {architecture}"
+    return ""
 
 
-def _architecture() -> tuple[str, str] | None:
+def _gpu() -> tuple[str, str] | None:
     """The API and the architecture of the first GPU that torch sees."""
     if not torch.cuda.is_available():
         return None

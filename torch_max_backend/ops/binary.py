@@ -6,7 +6,7 @@ import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
 
-from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.context import expected, has_own_functions
 from torch_max_backend.ops.common import elementary, numerics
 from torch_max_backend.ops.common.elementwise import elementwise
 from torch_max_backend.ops.common.numerics import number
@@ -51,8 +51,14 @@ def rsub(self: Operand, other: Operand, alpha: Operand = 1) -> TensorValue:
     return _difference(b, a, alpha, minuend=1)
 
 
+def _folds_difference(a: TensorValue, alpha: Operand) -> bool:
+    """Whether MAX folds ``x - alpha x`` to 0."""
+    plain = type(alpha) in (int, float) and alpha == 1
+    return plain and a.dtype.is_float() and not has_own_functions()
+
+
 def _difference(a: TensorValue, b: TensorValue, alpha: Operand, *, minuend: int) -> TensorValue:
-    if a.dtype.is_float() and same_operand() and type(alpha) in (int, float) and alpha == 1:
+    if same_operand() and _folds_difference(a, alpha):
         return numerics.zero_times(a)
     b = _scaled(b, alpha)
     if is_zero(minuend) and not a.dtype.is_float():
@@ -75,7 +81,7 @@ def mul(self: Operand, other: Operand) -> TensorValue:
     a, b = _pair(self, other)
     if a.dtype == DType.bool:
         return ops.logical_and(a, b)
-    if a.dtype.is_float() and (is_zero(0) or is_zero(1)):
+    if not has_own_functions() and a.dtype.is_float() and (is_zero(0) or is_zero(1)):
         return broadcast(numerics.zero_times(a if is_zero(1) else b), expected().shape)
     return ops.mul(a, b)
 
@@ -84,7 +90,7 @@ def mul(self: Operand, other: Operand) -> TensorValue:
 def div(self: Operand, other: Operand) -> TensorValue:
     """div.Tensor(Tensor self, Tensor other) -> Tensor"""
     a, b = _pair(self, other)
-    if is_zero(0):
+    if is_zero(0) and not has_own_functions():
         return broadcast(numerics.zero_over(b), expected().shape)
     return ops.div(a, b)
 

@@ -104,6 +104,30 @@ def _check_one(name, to, operands, sizes):
         raise AssertionError(f"{name} {to} {operands}: {places}\n{e}") from None
 
 
+@pytest.mark.parametrize("order", [(0.0, -0.0), (-0.0, 0.0)])
+def test_zeros_of_two_signs_are_two_programs(order):
+    for constant in order:
+        program = _times(constant)
+        x, y = torch.ones(8, 8), torch.empty(8, 8)
+        run(program, (8, 8), [x], [y])
+        assert (torch.signbit(y) == (math.copysign(1, constant) < 0)).all()
+
+
+def test_programs_with_nan_are_equal():
+    first, second = _times(float("nan")), _times(float("nan"))
+    assert first == second
+    text, _ = fused_source([first, second])
+    assert text.count(f'@export("{fused_symbol(first)}")') == 1
+
+
+def _times(constant):
+    instructions = (
+        Instruction("constant", "float32", (), constant),
+        Instruction("mul", "float32", (0, 1)),
+    )
+    return Program(("float32",), instructions, (2,))
+
+
 def test_an_unknown_operation_is_refused():
     program = Program(("bool",), (Instruction("exp", "bool", (0,)),), (1,))
     assert program_libraries.unsupported(program)

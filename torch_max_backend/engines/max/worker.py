@@ -151,9 +151,10 @@ def _pretend(target: Target) -> None:
     """Have MAX take this machine for another, before it makes its first device."""
     from max import driver
 
-    driver.set_virtual_device_api(target.api)
-    driver.set_virtual_device_target_arch(target.architecture)
-    driver.set_virtual_device_count(1)
+    if target.is_gpu:
+        driver.set_virtual_device_api(target.api)
+        driver.set_virtual_device_target_arch(target.architecture)
+        driver.set_virtual_device_count(1)
     if target.level:
         driver.set_virtual_cpu_target(target.level)
 

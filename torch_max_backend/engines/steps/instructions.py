@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 import torch
@@ -27,10 +30,28 @@ def flags() -> frozenset[str]:
     return frozenset(cpu_info().get("flags", "").split())
 
 
-@cache
+_for_any: ContextVar[bool] = ContextVar("for any processor", default=False)
+
+
+@contextmanager
+def for_any_processor() -> Iterator[None]:
+    """Within, graphs are analysed for processors without instructions of their own."""
+    token = _for_any.set(True)
+    try:
+        yield
+    finally:
+        _for_any.reset(token)
+
+
 def bfloat16_unit() -> str:
     """What multiplies bfloat16: "tiles" (AMX), "dots" (AVX512-BF16), or "" where numbers are
-    widened to float32 for it.
+    widened to float32 for it."""
+    return "" if _for_any.get() else _unit()
+
+
+@cache
+def _unit() -> str:
+    """That of this CPU.
 
     Intel's dot products are half as fast as its float32 arithmetic, those of AMD's CPUs twice as
     fast.

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from torch_max_backend.engines.steps.rowwise import Rowwise
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instruction:
-    """One operation on values.
+    """One operation on values. Equal are those of the same text: a constant is NaN for itself, and
+    -0.0 is not 0.0.
 
     Attributes:
         name: What it computes; ``constant`` has no operands.
@@ -32,6 +33,16 @@ class Instruction:
     dtype: str
     operands: tuple[int, ...]
     constant: float | int | bool | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Instruction) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def _parts(self) -> tuple[str, str, tuple[int, ...], str | None]:
+        text = None if self.constant is None else repr(self.constant)
+        return self.name, self.dtype, self.operands, text
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def unless_nan(truth: TensorValue, x: TensorValue) -> TensorValue:
 
 
 def zero_times(x: TensorValue) -> TensorValue:
-    """``x * 0`` and ``x - x``, which MAX folds to 0: NaN for NaN and infinities."""
+    """``x * 0`` and ``x - x``, which MAX folds to 0: NaN for NaN and infinities. Steps fold nothing,
+    and keep the signs of zeros."""
     lost = ops.logical_or(ops.is_nan(x), ops.is_inf(x))
     return ops.where(lost, number(math.nan, x), number(0, x))
 
