@@ -66,8 +66,8 @@ def unless_nan(truth: TensorValue, x: TensorValue) -> TensorValue:
 
 
 def zero_times(x: TensorValue) -> TensorValue:
-    """``x * 0`` and ``x - x``, which MAX folds to 0: NaN for NaN and infinities. Steps fold nothing,
-    and keep the signs of zeros."""
+    """``x * 0`` and ``x - x``, which MAX folds to 0: NaN for NaN and infinities. Steps fold
+    neither, and keep a zero's sign."""
     lost = ops.logical_or(ops.is_nan(x), ops.is_inf(x))
     return ops.where(lost, number(math.nan, x), number(0, x))
 
