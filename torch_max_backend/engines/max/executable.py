@@ -14,7 +14,7 @@ from torch.profiler import record_function
 from torch_max_backend.compat.tensors import profiling
 from torch_max_backend.engines.max.buffers import to_tensor
 from torch_max_backend.engines.max.device_graphs import DeviceGraphs, replayable
-from torch_max_backend.engines.max.streams import Order, order_of
+from torch_max_backend.engines.max.streams import Order, orders_of
 from torch_max_backend.engines.max.timers import quiet
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.process import fork_safety
@@ -150,26 +150,21 @@ class Executable:
         return symbols, numbers, pending, buffers
 
     def _run(self, arguments: list[Any], bound: _Bound) -> list[torch.Tensor]:
-        buffers = bound[3]
         try:
-            if self._orders is None:
-                self._orders = _orders(buffers)
-                results = self._ordered(buffers)
-                # Results may be on devices that no argument is on.
-                self._orders = orders = _orders([*buffers, *results])
-                for order in orders:
-                    order.after()
-            else:
-                results = self._ordered(buffers) if self._orders else self._execute(buffers)
-            return [to_tensor(b) for b in results]
+            return [to_tensor(b) for b in self._in_order(bound[3])]
         except Exception as e:
             raise execution_error(e, self._signature, arguments) from e
 
-    def _ordered(self, buffers: list[Buffer]) -> list[Buffer]:
-        orders = self._orders or ()
+    def _in_order(self, buffers: list[Buffer]) -> list[Buffer]:
+        """Run the model between what torch has enqueued and what it will."""
+        known = self._orders
+        orders = orders_of(buffers) if known is None else known
         for order in orders:
             order.before()
         results = self._execute(buffers)
+        if known is None:
+            # Results may be on devices that no argument is on.
+            self._orders = orders = orders_of([*buffers, *results])
         for order in orders:
             order.after()
         return results
@@ -266,11 +261,6 @@ class Executable:
             return None
         offset = argument.storage_offset() + (first - start) // argument.element_size()
         return argument.detach().as_strided(result.shape, result.stride(), offset)
-
-
-def _orders(buffers: list[Buffer]) -> tuple[Order, ...]:
-    """The orders of the GPUs that buffers are on."""
-    return tuple(order_of(i) for i in sorted({b.device.id for b in buffers if not b.is_host}))
 
 
 def _not_in_child(arguments: list[Any]) -> _Bound:

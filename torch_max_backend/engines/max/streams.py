@@ -8,9 +8,14 @@ results too, and memory that either of them frees is used again in order.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from max.driver import Buffer
 
 
 class Order:
@@ -49,7 +54,11 @@ class _Events(threading.local):
         self.after = torch.cuda.Event()
 
 
+def orders_of(buffers: Iterable[Buffer]) -> tuple[Order, ...]:
+    """The orders of the GPUs that buffers are on."""
+    return tuple(_order(i) for i in sorted({b.device.id for b in buffers if not b.is_host}))
+
+
 @cache
-def order_of(index: int) -> Order:
-    """The order of a device's streams."""
+def _order(index: int) -> Order:
     return Order(index)
