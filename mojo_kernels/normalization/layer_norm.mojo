@@ -34,6 +34,13 @@ def _total[
                 else:
                     sums[i] += v
             j += several * width
+        while j + width <= end:
+            var v = row.unsafe_load[width=width](j) - center
+            comptime if squares:
+                sums[0] = v.fma(v, sums[0])
+            else:
+                sums[0] += v
+            j += width
         var rest = Scalar[dtype](0)
         while j < end:
             var v = row[unsafe_offset=j] - center

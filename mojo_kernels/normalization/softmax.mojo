@@ -67,9 +67,10 @@ def line_softmax[
     var lanes = _greater[width](
         _greater[width](tops[0], tops[1]), _greater[width](tops[2], tops[3])
     )
-    var top = Scalar[dtype](-inf[dtype]())
-    comptime for i in range(width):
-        top = _greater[1](lanes[i], top)
+    while j + width <= n:
+        lanes = _greater[width](x.unsafe_load[width=width](j), lanes)
+        j += width
+    var top = nan[dtype]() if isnan(lanes).reduce_or() else lanes.reduce_max()
     while j < n:
         top = _greater[1](x[unsafe_offset=j], top)
         j += 1
@@ -87,7 +88,14 @@ def line_softmax[
                 to.unsafe_store[width=width](j + i * width, v)
             sums[i] += v
         j += step
-    var total = ((sums[0] + sums[1]) + (sums[2] + sums[3])).reduce_add()
+    var together = (sums[0] + sums[1]) + (sums[2] + sums[3])
+    while j + width <= n:
+        var v = exponential(x.unsafe_load[width=width](j) - top)
+        comptime if not logarithm:
+            to.unsafe_store[width=width](j, v)
+        together += v
+        j += width
+    var total = together.reduce_add()
     while j < n:
         var v = exponential(x[unsafe_offset=j] - top)
         comptime if not logarithm:

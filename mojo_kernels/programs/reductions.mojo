@@ -5,7 +5,7 @@ A total is 16 bytes: of sums of floats a float64 and what it lacks, else a numbe
 
 from std.memory import Pointer
 from std.sys import size_of
-from std.utils.numerics import inf, isfinite
+from std.utils.numerics import inf, isfinite, isnan, nan
 
 from ..core.memory import Untracked
 from .operations import Bytes, basic, load, to_memory, vector, wide
@@ -85,8 +85,10 @@ def _row[kind: StaticString, dtype: DType](x: Bytes, n: Int) -> Scalar[counted[k
     elif kind == "prod":
         total = lanes.reduce_mul()
     else:
-        for i in range(w):
-            total = both[kind](total, lanes[i])
+        total = lanes.reduce_max() if kind == "max" else lanes.reduce_min()
+        comptime if work.is_floating_point():
+            if isnan(lanes).reduce_or():
+                total = nan[work]()
     while j < n:
         total = both[kind](total, rebind[Scalar[work]](load[memory, 1](x, j)))
         j += 1

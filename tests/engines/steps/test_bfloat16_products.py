@@ -169,7 +169,7 @@ def test_what_a_cpu_has(
     monkeypatch.setattr(instructions, "_granted", lambda: granted)
     monkeypatch.setattr(instructions, "flags", instructions.flags.__wrapped__)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    assert instructions.bfloat16_unit.__wrapped__() == unit
+    assert instructions._unit.__wrapped__() == unit
 
 
 def test_float32_products_are_rounded_where_torch_allows_it(
