@@ -5,20 +5,13 @@ from layout import Coord
 from max.gpu.host import DeviceContext
 from std.memory import bitcast
 from std.utils.index import IndexList
-from std.utils.numerics import isnan
+from std.utils.numerics import isfinite, isnan
 
 from ..core.each import foreach
 
-# The bits of a float32 that TF32 keeps, half of the last one of them, and the exponent.
+# The bits of a float32 that TF32 keeps, and half of the last one of them.
 comptime KEPT: UInt32 = 0xFFFFE000
 comptime HALF: UInt32 = 0x1000
-comptime EXPONENT: UInt32 = 0x7F800000
-
-
-@always_inline
-def _is_finite[w: SIMDLength, //](bits: SIMD[DType.uint32, w]) -> SIMD[DType.bool, w]:
-    comptime U = SIMD[DType.uint32, w]
-    return (bits & U(EXPONENT)).lt(U(EXPONENT))
 
 
 @always_inline
@@ -26,9 +19,9 @@ def _rounded[w: SIMDLength, //](x: SIMD[DType.float32, w]) -> SIMD[DType.float32
     """The nearest number of TF32; the next one towards 0 where that is infinite."""
     comptime U = SIMD[DType.uint32, w]
     var bits = bitcast[DType.uint32, w](x)
-    var nearest = (bits + U(HALF)) & U(KEPT)
-    nearest = _is_finite(nearest).select(nearest, bits & U(KEPT))
-    return isnan(x).select(x, bitcast[DType.float32, w](nearest))
+    var nearest = bitcast[DType.float32, w]((bits + U(HALF)) & U(KEPT))
+    var inner = bitcast[DType.float32, w](bits & U(KEPT))
+    return isnan(x).select(x, isfinite(nearest).select(nearest, inner))
 
 
 @always_inline
@@ -41,15 +34,14 @@ def _part[
     var kept = _rounded(x)
     if main:
         return kept
-    var finite = _is_finite(bitcast[DType.uint32, w](kept))
-    return finite.select(_rounded(x - kept) if rest else kept, Z)
+    return isfinite(kept).select(_rounded(x - kept) if rest else kept, Z)
 
 
 @register("tmb_tf32_operand")
 struct Tf32Operand:
-    """An operand of a product as three, of which TF32 loses nothing or the last bits of float32:
-    what it keeps, twice, and the rest; a right operand has the rest between them. The inner sizes
-    side by side, `[M, 3 K] @ [3 K, N]`, they are the product but for rest times rest.
+    """Three parts of an operand, which TF32 holds: what rounding to TF32 keeps of it, the same
+    again, and the rest. A right operand has the rest in the middle. So the product of the parts,
+    `[M, 3 K] @ [3 K, N]`, is that of the operands but for rest times rest.
 
     The output has an axis for the parts: the first one, or the second with `inner`, where an
     operand's last axis is the inner one.

@@ -17,7 +17,7 @@ def _rows() -> Iterator[Entry]:
 
 ENTRIES = list(_rows())
 
-# Rows are compiled together where each is compiled, so many at a time.
+# Parts of the rows, of which each is compiled as one module where all of them are compiled.
 SHARES = 16
 
 

@@ -18,7 +18,7 @@ from torch_max_backend.cache import store
 from torch_max_backend.cache.compatibility import cache_key, public_version
 from torch_max_backend.cache.targets import Target
 from torch_max_backend.compat.tracing import pytree
-from torch_max_backend.driver.compiling import make_plans
+from torch_max_backend.driver.compiling import described, make_plans
 from torch_max_backend.engines.max.module import build_module, without_calls
 from torch_max_backend.engines.max.worker import compile_elsewhere
 from torch_max_backend.errors import CompilationError
@@ -80,8 +80,8 @@ def compile_for(job: Job, target: Target) -> None:
     """
     if store.has(job.entry) or (job.engine != "max" and make_plans([job])):
         return
-    count = job.operators
-    what = f"a graph of {count} operator{'s' * (count != 1)} for {target.architecture}"
+    what, count = described([job])
+    what += f" for {target.architecture}"
     module, libraries = build_module([job.trace])
     try:
         artifact = compile_elsewhere(

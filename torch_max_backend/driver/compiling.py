@@ -81,9 +81,7 @@ def compile_together(jobs: Sequence[Job]) -> list[Model]:
     if environment.verbose():
         show_module(module)
     clock.lap("build")
-    count = sum(job.operators for job in jobs)
-    graphs = "a graph" if len(jobs) == 1 else f"{len(jobs)} graphs"
-    what = f"{graphs} of {count} operator{'s' * (count != 1)}"
+    what, count = described(jobs)
     try:
         with nullcontext(False) if background else compile_place() as here:
             if here:
@@ -109,6 +107,13 @@ def compile_together(jobs: Sequence[Job]) -> list[Model]:
                 store.put(job.entry, artifact, job.parts, keys)
         clock.lap("store")
     return models
+
+
+def described(jobs: Sequence[Job]) -> tuple[str, int]:
+    """What jobs are, for messages, and how many operators they have."""
+    count = sum(job.operators for job in jobs)
+    graphs = "a graph" if len(jobs) == 1 else f"{len(jobs)} graphs"
+    return f"{graphs} of {count} operator{'s' * (count != 1)}", count
 
 
 def show_module(module: Module) -> None:

@@ -51,6 +51,11 @@ def rsub(self: Operand, other: Operand, alpha: Operand = 1) -> TensorValue:
     return _difference(b, a, alpha, minuend=1)
 
 
+def _is_folded_zero(position: int) -> bool:
+    """Whether an argument is 0, and MAX folds what is done with it. Steps fold nothing."""
+    return is_zero(position) and not has_own_functions()
+
+
 def _folds_difference(a: TensorValue, alpha: Operand) -> bool:
     """Whether MAX folds ``x - alpha x`` to 0."""
     plain = type(alpha) in (int, float) and alpha == 1
@@ -81,7 +86,7 @@ def mul(self: Operand, other: Operand) -> TensorValue:
     a, b = _pair(self, other)
     if a.dtype == DType.bool:
         return ops.logical_and(a, b)
-    if not has_own_functions() and a.dtype.is_float() and (is_zero(0) or is_zero(1)):
+    if a.dtype.is_float() and (_is_folded_zero(0) or _is_folded_zero(1)):
         return broadcast(numerics.zero_times(a if is_zero(1) else b), expected().shape)
     return ops.mul(a, b)
 
@@ -90,7 +95,7 @@ def mul(self: Operand, other: Operand) -> TensorValue:
 def div(self: Operand, other: Operand) -> TensorValue:
     """div.Tensor(Tensor self, Tensor other) -> Tensor"""
     a, b = _pair(self, other)
-    if is_zero(0) and not has_own_functions():
+    if _is_folded_zero(0):
         return broadcast(numerics.zero_over(b), expected().shape)
     return ops.div(a, b)
 

@@ -26,7 +26,7 @@ def product(a: TensorValue, b: TensorValue) -> TensorValue:
     """The matrix product of two values on a GPU, to the precision of float32.
 
     Each operand is a sum of two numbers of TF32. Three products of these, as one with three times
-    the inner size, are the whole but for the least one, which is 2**-24 of it.
+    the inner size, are the whole but for the least one, which is at most 2**-22 of it.
 
     Args:
         a: ``[..., M, K]`` in float32.
@@ -34,12 +34,12 @@ def product(a: TensorValue, b: TensorValue) -> TensorValue:
     """
     leading = a.shape[:-2]
     if any(d != 1 for d in leading):
-        return ops.matmul(a, b)  # by kernels that multiply and add float32, at present
+        return ops.matmul(a, b)  # MAX 26.7 does not round the operands of batched products
     rows, columns = a.shape[-2], b.shape[-1]
     shape = [*leading, rows, columns]
     b = _matrix(b)
     if any(isinstance(d, StaticDim) and d == 1 for d in (rows, columns)):
-        return ops.reshape(ops.matmul(_matrix(a), b), shape)  # those of vectors too
+        return ops.reshape(ops.matmul(_matrix(a), b), shape)  # nor those with a vector
     left = _parts(_matrix(a), right=False, inner=True)
     turned = unpermuted(b, [1, 0])
     if turned is None:
