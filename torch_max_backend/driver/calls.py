@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from torch_max_backend.compat.autograd_function import shorter, transforms_active
 from torch_max_backend.compat.autograd_wrappers import innermost_fn, within
 from torch_max_backend.compat.tensors import set_grad_enabled
 from torch_max_backend.driver.torch_runs import take_over
@@ -16,6 +17,8 @@ from torch_max_backend.errors import ExecutionError, ForkError
 from torch_max_backend.process import fork_fallback
 
 _grad_enabled = torch.is_grad_enabled
+
+_FAILURES = (ForkError, ExecutionError)
 
 
 def called(compiled: Callable[..., Any], module: GraphModule | None) -> Callable[..., Any]:
@@ -41,15 +44,15 @@ def called(compiled: Callable[..., Any], module: GraphModule | None) -> Callable
                 set_grad_enabled(False)
             try:
                 return ways.direct([*arguments])
-            except (ForkError, ExecutionError):
+            except _FAILURES:
                 ways.direct = None
             finally:
                 if was:
                     set_grad_enabled(True)
-        elif ways.apply is not None and _grad_enabled():
+        elif ways.apply is not None and _grad_enabled() and not transforms_active():
             try:
                 return ways.apply(*arguments)
-            except (ForkError, ExecutionError):
+            except _FAILURES:
                 ways.apply = None
         return ways.ordinary(arguments)
 
@@ -61,7 +64,7 @@ class _Ways:
 
     Attributes:
         direct: The compiled graph itself, for calls without gradients, once that is known to do.
-        apply: Its autograd function, the same for calls with gradients.
+        apply: Its autograd function, the same for calls with gradients outside `torch.func`.
     """
 
     def __init__(self, compiled: Callable[..., Any], module: GraphModule | None) -> None:
@@ -77,7 +80,7 @@ class _Ways:
         if not self._failed:
             try:
                 results = self._compiled(*arguments)
-            except (ForkError, ExecutionError) as e:
+            except _FAILURES as e:
                 if self._module is None:
                     raise
                 if isinstance(e, ForkError):
@@ -97,7 +100,7 @@ class _Ways:
             self._known = True
             found = within(self._compiled)
             if found is not None and found.differentiated:
-                self.apply = found.graph
+                self.apply = shorter(found.graph, _FAILURES) or found.graph
             elif found is not None:
                 self._graph = found.graph
         elif self._graph is not None:
