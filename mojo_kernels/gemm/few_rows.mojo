@@ -22,6 +22,12 @@ comptime BLOCK = 32768
 comptime DEEP = 256
 # The same where its columns are contiguous: what a group of them has fits a first-level cache.
 comptime LONG = 1024
+# Rows of the right operand that one row takes beside each other.
+comptime BESIDE = 8
+# Of so few rows, columns of a strip: what they have of the rows beside each other fits a first-level
+# cache.
+comptime STRIP = 4096
+comptime FEWEST = 4
 # Columns and rows whose sums stay in registers.
 comptime ACROSS = 8 if CompilationTarget.has_avx512f() or CompilationTarget.has_neon() else 4
 comptime DOWN = 2
@@ -53,8 +59,70 @@ def few_rows[
     `k` not 0."""
     if b.row == 1 and a.column == 1:
         _by_dots(m, n, k, a, b, c, row, added)
-    else:
-        _by_columns(m, n, k, a, b, c, row, added)
+        return
+    comptime if a_type == sum and b_type == sum:
+        if m <= FEWEST:
+            _in_order(m, n, k, rebind[Matrix[sum]](a), rebind[Matrix[sum]](b), c, row, added)
+            return
+    _by_columns(m, n, k, a, b, c, row, added)
+
+
+def _in_order[
+    dtype: DType, //
+](
+    m: Int,
+    n: Int,
+    k: Int,
+    a: Matrix[dtype],
+    b: Matrix[dtype],
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """Rows of `b` are contiguous, and so few use them that reading them takes all the time: they
+    are read in their order, some beside each other, so that sums are seldom loaded and stored."""
+    comptime width = simd_width_of[dtype]()
+    for j0 in range(0, n, STRIP):
+        var columns = min(STRIP, n - j0)
+        var sums = c.unsafe_offset(j0)
+        if not added:
+            for i in range(m):
+                for j in range(columns):
+                    sums[unsafe_offset = i * row + j] = 0
+        var p = 0
+        while p < k:
+            var count = BESIDE if p + BESIDE <= k else 1
+            for i in range(m):
+                var to = sums.unsafe_offset(i * row)
+                if count == BESIDE:
+                    _add_rows[BESIDE, width](columns, a.from_(i, p), b.at(p, j0), b.row, to)
+                else:
+                    _add_rows[1, width](columns, a.from_(i, p), b.at(p, j0), b.row, to)
+            p += count
+
+
+@always_inline
+def _add_rows[
+    dtype: DType, //, count: Int, width: Int
+](n: Int, a: Matrix[dtype], b: Address[dtype], row: Int, c: Address[dtype]):
+    """Adds `count` rows to the sums, each times a number."""
+    comptime Some = SIMD[dtype, width]
+    var factors = Array[Some, count](fill=0)
+    comptime for r in range(count):
+        factors[r] = Some(a.at(0, r)[])
+    var j = 0
+    while j + width <= n:
+        var part = Some(0)
+        comptime for r in range(count):
+            part = b.unsafe_load[width=width](r * row + j).fma(factors[r], part)
+        c.unsafe_store(j, c.unsafe_load[width=width](j) + part)
+        j += width
+    while j < n:
+        var part = Scalar[dtype](0)
+        comptime for r in range(count):
+            part = b[unsafe_offset = r * row + j].fma(factors[r][0], part)
+        c[unsafe_offset=j] += part
+        j += 1
 
 
 def _by_columns[

@@ -83,6 +83,8 @@ def strided_copy[
                 _line(source, sink, n)
             elif step == -1:
                 _backwards(source, sink, n)
+            elif step == 2:
+                _every_other(source, sink, n)
             else:
                 for j in range(n):
                     sink[unsafe_offset=j] = source[unsafe_offset = j * step]
@@ -111,6 +113,20 @@ def _backwards[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
         j += width
     while j < n:
         to[unsafe_offset=j] = x[unsafe_offset=-j]
+        j += 1
+
+
+@always_inline
+def _every_other[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
+    comptime width = simd_width_of[dtype]()
+    var j = 0
+    # The last vector would reach one number too far.
+    while j + width < n:
+        var pairs = x.unsafe_load[width = 2 * width](2 * j).deinterleave()
+        to.unsafe_store(j, pairs[0])
+        j += width
+    while j < n:
+        to[unsafe_offset=j] = x[unsafe_offset = 2 * j]
         j += 1
 
 

@@ -4,11 +4,15 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, exp, log
 from std.sys import simd_width_of
+from std.sys.intrinsics import masked_load, masked_store
 from std.utils.numerics import inf, isfinite, isnan, nan
 
+from ..core.accumulators import Accumulator, in_pairs
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges, task_count
+from ..core.vectors import below
 from ..mathematics.elementary import exp as exact_exp
+from ..mathematics.single import single_log
 
 comptime GRAIN = 8192
 # Vectors of neighbouring lines at a time, where lines do not lie along the memory.
@@ -31,11 +35,14 @@ def exponential[
 
 
 @always_inline
-def _greater[
-    dtype: DType, //, width: Int
-](a: SIMD[dtype, width], b: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """The greater of two; NaN where either is."""
-    return (a.gt(b) | isnan(a)).select(a, b)
+def _log_of_total[
+    dtype: DType, width: SIMDLength, //
+](x: SIMD[dtype, width]) -> SIMD[dtype, width] where dtype.is_floating_point():
+    """The logarithm of a sum of exponentials, of which the greatest is 1."""
+    comptime if dtype == DType.float32:
+        return rebind[SIMD[dtype, width]](single_log(rebind[SIMD[DType.float32, width]](x)))
+    else:
+        return log(x)
 
 
 @always_inline
@@ -58,22 +65,22 @@ def line_softmax[
     comptime width = simd_width_of[dtype]()
     comptime several = 4
     comptime step = several * width
-    var tops = Array[SIMD[dtype, width], several](fill=-inf[dtype]())
+    comptime Lanes = Accumulator[dtype, width, "max"]
+    var tops = Array[Lanes, several](fill=Lanes())
     var j = 0
     while j + step <= n:
         comptime for i in range(several):
-            tops[i] = _greater[width](x.unsafe_load[width=width](j + i * width), tops[i])
+            tops[i].add(x.unsafe_load[width=width](j + i * width))
         j += step
-    var lanes = _greater[width](
-        _greater[width](tops[0], tops[1]), _greater[width](tops[2], tops[3])
-    )
+    var lanes = in_pairs(tops)
     while j + width <= n:
-        lanes = _greater[width](x.unsafe_load[width=width](j), lanes)
+        lanes.add(x.unsafe_load[width=width](j))
         j += width
-    var top = nan[dtype]() if isnan(lanes).reduce_or() else lanes.reduce_max()
-    while j < n:
-        top = _greater[1](x[unsafe_offset=j], top)
-        j += 1
+    # The rest of the line, as a vector with numbers that add nothing.
+    var inside = below[width](n - j)
+    var rest = masked_load[width](x.unsafe_offset(j), inside, Lanes().total)
+    lanes.add(rest)
+    var top = lanes.value()
     if not isfinite(top):
         var value = _spoiled[1, blind](top)
         for i in range(n):
@@ -95,30 +102,23 @@ def line_softmax[
             to.unsafe_store[width=width](j, v)
         together += v
         j += width
+    var last = exponential(rest - top)
+    together += last
     var total = together.reduce_add()
-    while j < n:
-        var v = exponential(x[unsafe_offset=j] - top)
-        comptime if not logarithm:
-            to[unsafe_offset=j] = v
-        total += v
-        j += 1
-
-    var rest = log(total) if logarithm else 1 / total
-
-    @always_inline
-    def last[w: Int](at: Int) {var x, var to, var top, var rest}:
-        comptime if logarithm:
-            to.unsafe_store(at, x.unsafe_load[width=w](at) - top - rest)
-        else:
-            to.unsafe_store(at, to.unsafe_load[width=w](at) * rest)
-
+    comptime if logarithm:
+        total = _log_of_total(total)
+        last = rest - top - total
+    else:
+        total = 1 / total
+        last *= total
     j = 0
     while j + width <= n:
-        last[width](j)
+        comptime if logarithm:
+            to.unsafe_store(j, x.unsafe_load[width=width](j) - top - total)
+        else:
+            to.unsafe_store(j, to.unsafe_load[width=width](j) * total)
         j += width
-    while j < n:
-        last[1](j)
-        j += 1
+    masked_store(last, to.unsafe_offset(j), inside)
 
 
 @always_inline
@@ -128,9 +128,10 @@ def lines_softmax[
     x: Address[dtype], to: Address[dtype], n: Int, stride: Int, stride_to: Int
 ) where dtype.is_floating_point():
     """`width` lines beside each other, their numbers `stride` or `stride_to` apart."""
-    var top = SIMD[dtype, width](-inf[dtype]())
+    var tops = Accumulator[dtype, width, "max"]()
     for i in range(n):
-        top = _greater[width](x.unsafe_load[width=width](i * stride), top)
+        tops.add(x.unsafe_load[width=width](i * stride))
+    var top = tops.lanes()
     var wrong = ~isfinite(top)
     var total = SIMD[dtype, width](0)
     for i in range(n):
@@ -139,7 +140,7 @@ def lines_softmax[
             to.unsafe_store(i * stride_to, v)
         total += v
     var value = _spoiled[width, blind](top)
-    var rest = log(total) if logarithm else 1 / total
+    var rest = _log_of_total(total) if logarithm else 1 / total
     for i in range(n):
         comptime if logarithm:
             var v = x.unsafe_load[width=width](i * stride) - top - rest

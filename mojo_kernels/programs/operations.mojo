@@ -9,6 +9,7 @@ from std.memory import Pointer, bitcast
 from std.sys import llvm_intrinsic, simd_width_of, size_of
 from std.utils.numerics import inf, isnan
 
+from ..core.accumulators import both
 from ..core.memory import Address, Untracked
 from ..mathematics.doubled import is_negative
 from ..mathematics.single import Single, single_rsqrt
@@ -128,16 +129,8 @@ def basic[
         return x * y
     elif kind == "div":
         return x / y
-    elif kind == "max":
-        comptime if dtype.is_floating_point():
-            return (x.gt(y) | isnan(x)).select(x, y)
-        else:
-            return max(x, y)
-    elif kind == "min":
-        comptime if dtype.is_floating_point():
-            return (x.lt(y) | isnan(x)).select(x, y)
-        else:
-            return min(x, y)
+    elif kind == "max" or kind == "min":
+        return both[kind](x, y)
     elif kind == "and":
         return x & y
     elif kind == "or":

@@ -5,10 +5,11 @@ A total is 16 bytes: of sums of floats a float64 and what it lacks, else a numbe
 
 from std.memory import Pointer
 from std.sys import size_of
-from std.utils.numerics import inf, isfinite, isnan, nan
+from std.utils.numerics import isfinite
 
+from ..core.accumulators import Accumulator, both, in_pairs, start
 from ..core.memory import Untracked
-from .operations import Bytes, basic, load, to_memory, vector, wide
+from .operations import Bytes, load, to_memory, vector, wide
 
 comptime TOTAL = 16
 
@@ -28,30 +29,6 @@ def counted[kind: StaticString, dtype: DType]() -> DType:
     return DType.uint8 if dtype == DType.bool else wide[dtype]()
 
 
-def start[kind: StaticString, dtype: DType]() -> Scalar[dtype]:
-    """What a reduction begins with."""
-    comptime if kind == "sum":
-        return 0
-    elif kind == "prod":
-        return 1
-    elif dtype.is_floating_point():
-        return -inf[dtype]() if kind == "max" else inf[dtype]()
-    else:
-        return Scalar[dtype].MIN if kind == "max" else Scalar[dtype].MAX
-
-
-@always_inline
-def both[
-    dtype: DType, w: SIMDLength, //, kind: StaticString
-](a: SIMD[dtype, w], b: SIMD[dtype, w]) -> SIMD[dtype, w]:
-    comptime if kind == "sum":
-        return a + b
-    elif kind == "prod":
-        return a * b
-    else:
-        return basic[kind](a, b)
-
-
 @no_inline
 def _row[kind: StaticString, dtype: DType](x: Bytes, n: Int) -> Scalar[counted[kind, dtype]()]:
     """The reduction of a row of a block."""
@@ -64,31 +41,21 @@ def _row[kind: StaticString, dtype: DType](x: Bytes, n: Int) -> Scalar[counted[k
             few = both[kind](few, rebind[Scalar[work]](load[memory, 1](x, i)))
         return few
     comptime several = 4
-    var lanes = SIMD[work, w](start[kind, work]())
+    comptime Lanes = Accumulator[work, w, kind]
+    var lanes = Lanes()
     var j = 0
     while j + several * w <= n:
         var end = min(n, j + BLOCK * several * w)
-        var sums = Array[SIMD[work, w], several](fill=start[kind, work]())
+        var beside = Array[Lanes, several](fill=Lanes())
         while j + several * w <= end:
             comptime for u in range(several):
-                var v = rebind[SIMD[work, w]](load[memory, w](x, j + u * w))
-                sums[u] = both[kind](sums[u], v)
+                beside[u].add(rebind[SIMD[work, w]](load[memory, w](x, j + u * w)))
             j += several * w
-        var part = both[kind](both[kind](sums[0], sums[1]), both[kind](sums[2], sums[3]))
-        lanes = both[kind](lanes, part)
+        lanes.join(in_pairs(beside))
     while j + w <= n:
-        lanes = both[kind](lanes, rebind[SIMD[work, w]](load[memory, w](x, j)))
+        lanes.add(rebind[SIMD[work, w]](load[memory, w](x, j)))
         j += w
-    var total = start[kind, work]()
-    comptime if kind == "sum":
-        total = lanes.reduce_add()
-    elif kind == "prod":
-        total = lanes.reduce_mul()
-    else:
-        total = lanes.reduce_max() if kind == "max" else lanes.reduce_min()
-        comptime if work.is_floating_point():
-            if isnan(lanes).reduce_or():
-                total = nan[work]()
+    var total = lanes.value()
     while j < n:
         total = both[kind](total, rebind[Scalar[work]](load[memory, 1](x, j)))
         j += 1

@@ -6,8 +6,8 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.index import IndexList
-from std.utils.numerics import inf, isnan
 
+from ..core.accumulators import Accumulator, both, in_pairs, start
 from ..core.fused import load
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges
@@ -22,40 +22,6 @@ comptime GRAIN = 131072
 comptime PARTS = 64
 
 
-@always_inline
-def _start[dtype: DType, //, kind: StaticString]() -> Scalar[dtype]:
-    """What a reduction begins with."""
-    comptime if kind == "sum":
-        return 0
-    elif kind == "prod":
-        return 1
-    elif dtype.is_floating_point():
-        return -inf[dtype]() if kind == "max" else inf[dtype]()
-    else:
-        return Scalar[dtype].MIN if kind == "max" else Scalar[dtype].MAX
-
-
-@always_inline
-def _both[
-    dtype: DType, //, width: Int, kind: StaticString
-](a: SIMD[dtype, width], b: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """Two totals as one; extremes keep NaN."""
-    comptime if kind == "sum":
-        return a + b
-    elif kind == "prod":
-        return a * b
-    elif dtype.is_floating_point():
-        comptime if kind == "max":
-            return (a.gt(b) | isnan(a)).select(a, b)
-        else:
-            return (a.lt(b) | isnan(a)).select(a, b)
-    else:
-        comptime if kind == "max":
-            return max(a, b)
-        else:
-            return min(a, b)
-
-
 def along[
     dtype: DType, kind: StaticString, Load: def[width: Int](Int) -> SIMD[dtype, width]
 ](load: Load, begin: Int, n: Int) -> Scalar[dtype]:
@@ -66,27 +32,24 @@ def along[
     comptime step = several * width
     if n > BLOCK:
         var half = ceildiv(n, 2 * BLOCK) * BLOCK
-        return _both[1, kind](
+        return both[kind](
             along[dtype, kind](load, begin, half),
             along[dtype, kind](load, begin + half, n - half),
         )
-    var sums = Array[SIMD[dtype, width], several](fill=_start[dtype=dtype, kind]())
+    comptime Lanes = Accumulator[dtype, width, kind]
+    var beside = Array[Lanes, several](fill=Lanes())
     var j = 0
     while j + step <= n:
         comptime for i in range(several):
-            sums[i] = _both[width, kind](load[width](begin + j + i * width), sums[i])
+            beside[i].add(load[width](begin + j + i * width))
         j += step
-    var lanes = _both[width, kind](
-        _both[width, kind](sums[0], sums[1]), _both[width, kind](sums[2], sums[3])
-    )
-    var total = _start[dtype=dtype, kind]()
-    comptime if kind == "sum":
-        total = lanes.reduce_add()
-    else:
-        comptime for i in range(width):
-            total = _both[1, kind](lanes[i], total)
+    var lanes = in_pairs(beside)
+    while j + width <= n:
+        lanes.add(load[width](begin + j))
+        j += width
+    var total = lanes.value()
     while j < n:
-        total = _both[1, kind](load[1](begin + j), total)
+        total = both[kind](load[1](begin + j), total)
         j += 1
     return total
 
@@ -100,19 +63,20 @@ def across[
     Load: def[width: Int](Int, Int) -> SIMD[dtype, width],
 ](load: Load, begin: Int, n: Int, column: Int, to: Address[dtype]):
     """The reductions of `count` vectors of lines beside each other, from a column on."""
-    var totals = Array[SIMD[dtype, width], count](fill=_start[dtype=dtype, kind]())
+    comptime Lanes = Accumulator[dtype, width, kind]
+    var totals = Array[Lanes, count](fill=Lanes())
     var i = begin
     while i < begin + n:
         var end = min(i + BLOCK // 8, begin + n)
-        var sums = Array[SIMD[dtype, width], count](fill=_start[dtype=dtype, kind]())
+        var sums = Array[Lanes, count](fill=Lanes())
         while i < end:
             comptime for v in range(count):
-                sums[v] = _both[width, kind](load[width](i, column + v * width), sums[v])
+                sums[v].add(load[width](i, column + v * width))
             i += 1
         comptime for v in range(count):
-            totals[v] = _both[width, kind](sums[v], totals[v])
+            totals[v].join(sums[v])
     comptime for v in range(count):
-        to.unsafe_store(v * width, totals[v])
+        to.unsafe_store(v * width, totals[v].lanes())
 
 
 @register("tmb_reduce")
@@ -209,9 +173,9 @@ struct Reduce:
             return
         for line in range(outer):
             for j in range(inner):
-                var total = _start[dtype=dtype, kind]()
+                var total = start[kind, dtype]()
                 for part in range(parts):
                     var value = middle[(line * parts + part) * inner + j]
-                    total = _both[1, kind](value, total)
+                    total = both[kind](value, total)
                 to[unsafe_offset = line * inner + j] = total
         _ = middle^

@@ -2,6 +2,8 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
+from std.bit import count_trailing_zeros
+from std.memory import pack_bits
 from std.sys import simd_width_of, size_of
 from std.utils.numerics import isnan
 
@@ -40,29 +42,83 @@ struct TopK:
             var v = best.unsafe_offset(line * k)
             var i = positions.unsafe_offset(line * k)
             comptime if target == "cpu":
-                if n >= 1024 and k * 16 <= n:
+                if k <= FEW or n < 1024 or k * 16 > n:
+                    _by_insertion[simd_width_of[dtype](), descending](from_, n, k, v, i)
+                else:
                     select_line[descending](from_, n, k, v, i)
-                    return
-            for at in range(n):
-                var value = from_[unsafe_offset=at]
-                var to = min(at, k)
-                if to == k:
-                    if not before[descending](value, v[unsafe_offset=k - 1]):
-                        continue
-                    to = k - 1
-                while to > 0 and before[descending](
-                    value, v[unsafe_offset=to - 1]
-                ):
-                    v[unsafe_offset=to] = v[unsafe_offset=to - 1]
-                    i[unsafe_offset=to] = i[unsafe_offset=to - 1]
-                    to -= 1
-                v[unsafe_offset=to] = value
-                i[unsafe_offset=to] = Int64(at)
+            else:
+                _by_insertion[1, descending](from_, n, k, v, i)
 
         each_line[target=target](work, x.size() // n, n, ctx)
 
 
 comptime SELECT_BITS = 11
+# Of so few values each is sooner put in its place than counted by its digits.
+comptime FEW = 32
+
+
+@always_inline
+def _insert[
+    dtype: DType, //, descending: Bool
+](
+    value: Scalar[dtype],
+    index: Int,
+    place: Int,
+    values: Address[dtype],
+    indices: Address[DType.int64],
+):
+    """Puts a value among the ordered ones before a place, whose last makes room."""
+    var to = place
+    while to > 0 and before[descending](value, values[unsafe_offset=to - 1]):
+        values[unsafe_offset=to] = values[unsafe_offset=to - 1]
+        indices[unsafe_offset=to] = indices[unsafe_offset=to - 1]
+        to -= 1
+    values[unsafe_offset=to] = value
+    indices[unsafe_offset=to] = Int64(index)
+
+
+def _by_insertion[
+    dtype: DType, //, width: Int, descending: Bool
+](
+    source: Address[dtype],
+    n: Int,
+    k: Int,
+    values: Address[dtype],
+    indices: Address[DType.int64],
+):
+    """A sorted list, which most values never enter."""
+    for at in range(k):
+        _insert[descending](source[unsafe_offset=at], at, at, values, indices)
+    var at = k
+    comptime if width > 1:
+        while at + width <= n:
+            var left = pack_bits(
+                _maybe_before[descending](
+                    source.unsafe_load[width=width](at), values[unsafe_offset=k - 1]
+                )
+            )
+            while left != 0:
+                var j = at + Int(count_trailing_zeros(left))
+                left &= left - 1
+                var value = source[unsafe_offset=j]
+                if before[descending](value, values[unsafe_offset=k - 1]):
+                    _insert[descending](value, j, k - 1, values, indices)
+            at += width
+    for j in range(at, n):
+        var value = source[unsafe_offset=j]
+        if before[descending](value, values[unsafe_offset=k - 1]):
+            _insert[descending](value, j, k - 1, values, indices)
+
+
+@always_inline
+def _maybe_before[
+    dtype: DType, width: SIMDLength, //, descending: Bool
+](block: SIMD[dtype, width], worst: Scalar[dtype]) -> SIMD[DType.bool, width]:
+    """Which numbers stand before one, and all where one is NaN."""
+    comptime if descending:
+        return ~block.le(worst)
+    else:
+        return ~block.ge(worst)
 
 
 def select_line[
@@ -131,14 +187,8 @@ def _by_threshold[
     var at = room
     while at < n:
         if at + width <= n:
-            # True of a NaN on either side as well.
             var block = source.unsafe_load[width=width](at)
-            var no: SIMD[DType.bool, width]
-            comptime if descending:
-                no = block.le(worst)
-            else:
-                no = block.ge(worst)
-            if no.reduce_and():
+            if not _maybe_before[descending](block, worst).reduce_or():
                 at += width
                 continue
         for j in range(at, min(at + width, n)):

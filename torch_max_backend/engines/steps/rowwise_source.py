@@ -10,10 +10,11 @@ from torch_max_backend.engines.steps.programs import dtypes_of, needed_values
 from torch_max_backend.engines.steps.rowwise import Phase, Rowwise
 
 IMPORTS = (
-    "from kernels.programs.reductions import BLOCK, both, start",
+    "from kernels.core.accumulators import Accumulator, both, in_pairs",
+    "from kernels.programs.reductions import BLOCK",
     "from kernels.programs.rowwise import address_of, everywhere, put_one, run_rows",
 )
-MODULES = ("programs.reductions", "programs.rowwise")
+MODULES = ("core.accumulators", "programs.reductions", "programs.rowwise")
 # Vectors of a row that are added up beside each other, as the interpreter does.
 _BESIDE = 4
 
@@ -90,46 +91,41 @@ class _Text:
         """In the order of `_row` of mojo_kernels/programs/reductions.mojo."""
         j, wide = self._name("j", 0), f"{_BESIDE} * w"
         kinds = [(k, kind, v) for k, (kind, v) in enumerate(self.program.reductions)]
-        types = {k: f"wide[DType.{self.dtypes[v]}]()" for k, _, v in kinds}
-        begin = {k: f'start["{kind}", {types[k]}]()' for k, kind, _ in kinds}
+        types = {
+            k: f'Accumulator[wide[DType.{self.dtypes[v]}](), w, "{kind}"]' for k, kind, v in kinds
+        }
         for k, _, _ in kinds:
-            yield f"var {self._name('lanes', k)} = SIMD[{types[k]}, w]({begin[k]})"
+            yield f"var {self._name('lanes', k)} = {types[k]}()"
         yield f"while {j} + {wide} <= count:"
         yield f"    var end = min(count, {j} + BLOCK * {wide})"
         for k, _, _ in kinds:
-            fill = f"Array[SIMD[{types[k]}, w], {_BESIDE}](fill={begin[k]})"
-            yield f"    var {self._name('sums', k)} = {fill}"
+            beside = f"Array[{types[k]}, {_BESIDE}](fill={types[k]}())"
+            yield f"    var {self._name('beside', k)} = {beside}"
         yield f"    while {j} + {wide} <= end:"
         yield f"        comptime for u in range({_BESIDE}):"
         yield f"            var at_u = {j} + u * w"
         for line in self._pass("at_u", "w"):
             yield "            " + line
-        for k, kind, v in kinds:
-            yield "            " + _added(kind, f"{self._name('sums', k)}[u]", self._name("v", v))
+        for k, _, v in kinds:
+            yield f"            {self._name('beside', k)}[u].add({self._name('v', v)})"
         yield f"        {j} += {wide}"
-        for k, kind, _ in kinds:
-            s, lanes, both = self._name("sums", k), self._name("lanes", k), f'both["{kind}"]'
-            pairs = f"{both}({both}({s}[0], {s}[1]), {both}({s}[2], {s}[3]))"
-            yield "    " + _added(kind, lanes, pairs)
+        for k, _, _ in kinds:
+            yield f"    {self._name('lanes', k)}.join(in_pairs({self._name('beside', k)}))"
         yield f"while {j} + w <= count:"
         for line in self._pass(j, "w"):
             yield "    " + line
-        for k, kind, v in kinds:
-            yield "    " + _added(kind, self._name("lanes", k), self._name("v", v))
+        for k, _, v in kinds:
+            yield f"    {self._name('lanes', k)}.add({self._name('v', v)})"
         yield f"    {j} += w"
-        for k, kind, _ in kinds:
-            lanes, total = self._name("lanes", k), self._name("total", k)
-            if kind in ("sum", "prod"):
-                yield f"var {total} = {lanes}.reduce_{'add' if kind == 'sum' else 'mul'}()"
-            else:
-                yield f"var {total} = {begin[k]}"
-                yield "for i in range(w): " + _added(kind, total, f"{lanes}[i]")
+        for k, _, _ in kinds:
+            yield f"var {self._name('total', k)} = {self._name('lanes', k)}.value()"
         yield f"if {j} < count:"
         for line in self._pass(j, f"count - {j}"):
             yield "    " + line
         yield f"    for i in range(count - {j}):"
         for k, kind, v in kinds:
-            yield "        " + _added(kind, self._name("total", k), f"{self._name('v', v)}[i]")
+            total = self._name("total", k)
+            yield f'        {total} = both["{kind}"]({total}, {self._name("v", v)}[i])'
         for k, _, v in kinds:
             place = f"address_of(at, {totals + k})"
             yield f"put_one[DType.{self.dtypes[v]}]({place}, {self._name('total', k)})"
@@ -153,8 +149,3 @@ class _Text:
             if value in self.needed and self.uniform[value] == uniform:
                 operands = [self._name("v", o) for o in instruction.operands]
                 yield assignment(self._name("v", value), instruction, operands, self.dtypes)
-
-
-def _added(kind: str, to: str, value: str) -> str:
-    """The line that makes a value part of a reduction."""
-    return f'{to} = both["{kind}"]({to}, {value})'
