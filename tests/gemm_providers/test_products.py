@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 # Rows, columns and depth: one and few rows, odd sizes, more than a panel and a block of each; few
-# rows of deep and of wide operands; an operand that no cache holds.
+# rows of deep and of wide operands; an operand that no cache holds; one that is taken in strips.
 _SIZES = [
     (1, 70, 33), (3, 65, 40), (4, 16, 400), (5, 33, 17), (190, 70, 400), (15, 1100, 20),
     (2, 9, 1100), (31, 19, 2070), (16, 2130, 70), (48, 1, 16), (49, 40, 15), (60, 700, 400),
+    (2, 9000, 19),
 ]  # fmt: skip
 _DTYPES = [
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8,

@@ -68,7 +68,12 @@ def _selects(x: torch.Tensor) -> Any:
 
 def _where_they_stand(x: torch.Tensor) -> Any:
     """Of distinct values, where the place is no question."""
-    return torch.kthvalue(x, 500).indices, torch.median(x, 0).indices, torch.topk(x, 99).indices
+    return (
+        torch.kthvalue(x, 500).indices,
+        torch.median(x, 0).indices,
+        torch.topk(x, 99).indices,
+        torch.topk(x, 9, largest=False).indices,
+    )
 
 
 def _searches(x: torch.Tensor, edges: torch.Tensor) -> Any:

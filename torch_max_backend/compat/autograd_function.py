@@ -20,11 +20,11 @@ from torch_max_backend.compat.names import names_of
 
 with names_of("torch"):
     from torch._C import _are_functorch_transforms_active as transforms_active
+    from torch._C import _get_deterministic_algorithms as deterministic
     from torch._C import _get_obj_in_tls, _is_key_in_tls
     from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
     from torch._dynamo.eval_frame import innermost_fn, skip_code
 
-_get_deterministic = torch.are_deterministic_algorithms_enabled
 _grad_enabled = torch.is_grad_enabled
 _unsafe_view = torch.ops.aten._unsafe_view.default
 
@@ -103,12 +103,9 @@ def _forward(whole: Any) -> Callable[..., Any]:
         saved = results[checked]
         kept = results[unchecked]
         # The version of a view is that of its base.
-        if any(x._is_view() for x in saved):
-            saved = _alone(saved, arguments_first)
-        if kept:
-            kept = _alone(kept, arguments_first[len(saved) :])
-        ctx.save_for_backward(*saved)
-        ctx._tensors_no_vc_check = kept
+        if saved:
+            ctx.save_for_backward(*_alone(saved, arguments_first))
+        ctx._tensors_no_vc_check = _alone(kept, arguments_first[len(saved) :]) if kept else ()
         ctx.symints = results[symbols]
         ctx.opaque_objects = ()
         ctx._materialize_non_diff_grads = False
@@ -157,7 +154,7 @@ def _backward(whole: Any, failures: tuple[type[Exception], ...]) -> Callable[...
             or _grad_enabled()
             or keeps_graph()
             or transforms_active()
-            or _get_deterministic()
+            or deterministic()
             or _dynamo_looks()
             or len(flat[0]) != count
         ):

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from functorch.compile import make_boxed_func
 from torch import nn
 from torch.fx import GraphModule, Node
 
@@ -148,10 +147,12 @@ def by_torch(module: GraphModule, inductor: bool) -> Function:
 def eager(module: nn.Module) -> Function:
     """A module as the function that AOTAutograd calls."""
 
-    def run(*arguments: Any) -> list[Any]:
+    def run(arguments: list[Any]) -> list[Any]:
         return list(module.forward(*arguments))
 
-    return make_boxed_func(run)
+    made: Any = run
+    made._boxed_call, made.direct = True, run
+    return run
 
 
 def copied(module: GraphModule) -> GraphModule:
