@@ -97,7 +97,6 @@ def _forward(whole: Any) -> Callable[..., Any]:
     views = list(metadata.unsafe_view_out_indices)
     constants = [i for i, info in enumerate(metadata.output_info) if not info.requires_grad]
 
-
     def forward(ctx: Any, *arguments: Any) -> tuple[Any, ...]:
         results = (graph.settled or graph.now())([*arguments])
         saved = results[checked]
@@ -165,7 +164,7 @@ def _backward(whole: Any, failures: tuple[type[Exception], ...]) -> Callable[...
         for i, memory_format, size, stride in layouts:
             x = gradients[i]
             if type(x) is not Tensor:
-                return whole.backward(ctx, *flat)  # type: ignore[no-any-return]
+                return whole.backward(ctx, *flat)
             if memory_format is not None:
                 x = x.contiguous(memory_format=memory_format)
             elif x.stride() != stride or x.shape != size:
