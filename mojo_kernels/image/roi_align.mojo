@@ -65,6 +65,54 @@ struct Axis[dtype: DType](TrivialRegisterPassable):
         return (first, T(1) - (at - T(first)), at - T(first))
 
 
+def check_images[
+    dtype: DType, //
+](boxes: Address[dtype], count: Int, images: Int) raises where dtype.is_floating_point():
+    """Raises unless each box is of one of the images."""
+    for i in range(count):
+        var image = boxes[unsafe_offset = 5 * i]
+        if not (image >= 0 and image < Scalar[dtype](images)):
+            raise Error("box ", i, " is of image ", image, "; there are ", images)
+
+
+@always_inline
+def axes[
+    dtype: DType, //
+](
+    box: Address[dtype],
+    scale: Scalar[dtype],
+    samples: Int,
+    aligned: Bool,
+    down: Int,
+    across: Int,
+    height: Int,
+    width: Int,
+) -> Tuple[Axis[dtype], Axis[dtype]]:
+    """The samples of a box down and across."""
+    return (
+        Axis[dtype].of(
+            box[unsafe_offset=2], box[unsafe_offset=4], scale, samples, down, height, aligned
+        ),
+        Axis[dtype].of(
+            box[unsafe_offset=1], box[unsafe_offset=3], scale, samples, across, width, aligned
+        ),
+    )
+
+
+@always_inline
+def reach[dtype: DType, //](wide: Axis[dtype]) -> Tuple[Int, Int]:
+    """The first column that a box reaches, and the one behind the last."""
+    var left = wide.size
+    var right = 0
+    for bin in range(wide.bins):
+        for i in range(wide.samples):
+            var s = wide.sample(bin, i)
+            if s[1] != 0 or s[2] != 0:
+                left = min(left, s[0])
+                right = max(right, min(s[0] + 2, wide.size))
+    return (left, right)
+
+
 @register("tmb_roi_align")
 struct RoiAlign:
     """`[boxes, channels, bins down, bins across]` of `boxes` `[boxes, 5]`: the image's number, then
@@ -94,10 +142,7 @@ struct RoiAlign:
         var height = x.dim_size[2]()
         var width = x.dim_size[3]()
         var bp = untracked(boxes.unsafe_ptr())
-        for i in range(count):
-            var image = bp[unsafe_offset = 5 * i]
-            if not (image >= 0 and image < Scalar[dtype](images)):
-                raise Error("box ", i, " is of image ", image, "; there are ", images)
+        check_images(bp, count, images)
         var xp = untracked(x.unsafe_ptr())
         var op = untracked(output.unsafe_ptr())
         var wanted = Int(samples)
@@ -114,21 +159,14 @@ struct RoiAlign:
             var row = sp.unsafe_offset(task * width)
             for i in range(lower, upper):
                 var box = bp.unsafe_offset(5 * i)
-                var wide = Axis[dtype].of(
-                    box[unsafe_offset=1], box[unsafe_offset=3], factor, wanted, across, width,
-                    shifted,
-                )
-                var high = Axis[dtype].of(
-                    box[unsafe_offset=2], box[unsafe_offset=4], factor, wanted, down, height,
-                    shifted,
-                )
+                var both = axes(box, factor, wanted, shifted, down, across, height, width)
                 var images = xp.unsafe_offset(Int(box[]) * channels * height * width)
                 for channel in range(channels):
                     _means(
                         op.unsafe_offset((i * channels + channel) * down * across),
                         images.unsafe_offset(channel * height * width),
-                        high,
-                        wide,
+                        both[0],
+                        both[1],
                         row,
                     )
 
@@ -148,15 +186,7 @@ def _means[
     """The means of the bins of a box in one channel."""
     comptime width = simd_width_of[dtype]()
     var factor = 1 / Scalar[dtype](max(1, high.samples * wide.samples))
-    # The columns that the box reaches.
-    var left = wide.size
-    var right = 0
-    for bin in range(wide.bins):
-        for i in range(wide.samples):
-            var s = wide.sample(bin, i)
-            if s[1] != 0 or s[2] != 0:
-                left = min(left, s[0])
-                right = max(right, min(s[0] + 2, wide.size))
+    var left, right = reach(wide)
     for y in range(high.bins):
         for column in range(left, right):
             row[unsafe_offset=column] = 0

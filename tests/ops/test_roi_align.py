@@ -46,13 +46,14 @@ def test_no_boxes() -> None:
     assert executable([x, boxes])[0].shape == (0, 2, 3, 3)
 
 
-def test_gradients_are_torchvisions() -> None:
+@pytest.mark.parametrize(("samples", "aligned"), [(2, False), (-1, True)])
+def test_gradients_are_torchvisions(samples: int, aligned: bool) -> None:
     from torch_max_backend import max_backend
 
-    x, boxes = torch.randn(2, 4, 16, 16), _boxes(9, 2, 40, torch.float32)
+    x, boxes = torch.randn(2, 4, 16, 19), _boxes(9, 2, 40, torch.float32)
 
     def function(x: Tensor, boxes: Tensor) -> Tensor:
-        return roi_align(x.sin(), boxes, 3, 0.5, 2).cos()
+        return roi_align(x.sin(), boxes, (3, 2), 0.5, samples, aligned).cos()
 
     def results(function: object) -> list[Tensor]:
         given = x.clone().requires_grad_()
@@ -60,7 +61,7 @@ def test_gradients_are_torchvisions() -> None:
         result.square().sum().backward()
         return [result.detach(), given.grad]
 
-    compiled = torch.compile(function, backend=max_backend, options={"fallback": "eager"})
+    compiled = torch.compile(function, backend=max_backend, options={"fallback": "error"})
     for ours, theirs in zip(results(compiled), results(function), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
