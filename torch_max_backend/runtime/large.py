@@ -110,7 +110,8 @@ class _Kept:
             given = alike.pop()
             if given.is_idle():
                 given.when = self._calls
-                alike.appendleft(given)
+                # The next one finds it in the caches, if it is idle again.
+                alike.append(given)
                 return given
             # What has been resized or shared is let go.
             if given.holders() != _NOBODY:
@@ -144,7 +145,7 @@ class _Kept:
         self._make_room(size)
         made = _Given.of(size, key)
         made.when = self._calls
-        self._given.setdefault(key, deque()).appendleft(made)
+        self._given.setdefault(key, deque()).append(made)
         return made
 
     def drop_idle(self) -> None:
