@@ -101,6 +101,32 @@ def test_what_is_not_installed_is_unavailable(
         plot(report(spec, {}), tmp_path / "a.png")
 
 
+def test_tinygrad_runs_llama_alone(file: Path, tmp_path: Path) -> None:
+    found = process.measure("tinygrad", Spec(f"{file}:make"), tmp_path / "results.pt")
+    assert "runs no PyTorch models" in found["unavailable"]
+
+
+def test_tinygrads_llama_is_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An interpreter in Python, which needs no compiler.
+    monkeypatch.setenv("DEV", "PYTHON")
+    pytest.importorskip("tinygrad")
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from torch_max_backend.bench.tinygrad_llama import llama
+
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=11, hidden_size=8, intermediate_size=6, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=False,
+        )
+    )  # fmt: skip
+    tokens = torch.tensor([[3, 1, 10]])
+    with torch.no_grad():
+        (found,) = llama(model.eval())(input_ids=tokens)
+        torch.testing.assert_close(found, model(tokens).logits)
+
+
 def test_training_steps_agree_with_float64(file: Path, tmp_path: Path) -> None:
     spec = Spec(f"{file}:make", mode="training", seconds=0.01)
     for name in (process.TRUTH, "eager"):

@@ -28,6 +28,18 @@ def test_nothing_is_missing_here() -> None:
     assert list(names.missing()) == []
 
 
+@pytest.mark.parametrize(("module", "told"), [("expecttest", False), ("torch._gone", True)])
+def test_what_only_torchs_tests_need_is_not_missing(
+    module: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> None:
+        with names_of("torch"):
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(names, "import_module", absent)
+    assert bool(list(names.missing())) == told
+
+
 def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch_max_backend import doctor
     from torch_max_backend.compat import decompositions

@@ -79,10 +79,26 @@ def _onnxruntime(subject: Subject, mode: str) -> Made:
     return call
 
 
+def _tinygrad(subject: Subject, mode: str) -> Made:
+    if type(subject.model).__name__ != "LlamaForCausalLM":
+        raise Unavailable("it runs no PyTorch models; llama alone is written down for it")
+    if mode != "inference":
+        raise Unavailable(f"llama's {mode} is not written down for it")
+    try:
+        from torch_max_backend.bench.tinygrad_llama import llama
+    except ImportError as e:
+        raise Unavailable("tinygrad is not installed") from e
+    try:
+        return llama(subject.model)
+    except ValueError as e:
+        raise Unavailable(str(e)) from e
+
+
 FRAMEWORKS: Mapping[str, Callable[[Subject, str], Made]] = {
     "eager": _eager,
     "inductor": _inductor,
     "max": _max,
     "openvino": _openvino,
     "onnxruntime": _onnxruntime,
+    "tinygrad": _tinygrad,
 }

@@ -29,7 +29,9 @@ _COLUMNS: Sequence[tuple[str, str, str]] = (
     ("mean difference", "mean_difference", ".1e"),
     ("same tokens", "same_tokens", ".0%"),
 )
-_PACKAGES = ("torch", "torch_max_backend", "max", "transformers", "timm", "openvino", "onnxruntime")
+_PACKAGES = (
+    "torch", "torch_max_backend", "max", "transformers", "timm", "openvino", "onnxruntime", "tinygrad",
+)  # fmt: skip
 
 
 def report(spec: Spec, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
