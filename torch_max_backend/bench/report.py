@@ -30,7 +30,8 @@ _COLUMNS: Sequence[tuple[str, str, str]] = (
     ("same tokens", "same_tokens", ".0%"),
 )
 _PACKAGES = (
-    "torch", "torch_max_backend", "max", "transformers", "timm", "openvino", "onnxruntime", "tinygrad",
+    "torch", "torch_max_backend", "max", "transformers", "timm",
+    "openvino", "onnxruntime", "tinygrad",
 )  # fmt: skip
 
 

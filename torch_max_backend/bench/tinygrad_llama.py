@@ -1,7 +1,8 @@
 """A Llama of transformers in tinygrad, with the same weights (Touvron et al., 2023).
 
-tinygrad runs no PyTorch models, so the architecture is written down once more: embedding, layers of
-attention with rotary positions and of a gated MLP, both behind root mean square norms, and the head.
+tinygrad runs no PyTorch models, so the architecture is written down once more: embedding, layers
+of attention with rotary positions and of a gated MLP, both behind root mean square norms, and the
+head.
 """
 
 from __future__ import annotations
