@@ -21,7 +21,7 @@ TESTS, BENCHMARKS = ROOT / "tests", ROOT / "benchmarks"
 PYTHON_LINES, MEDIAN_LINES, MOJO_LINES, FUNCTION_LINES = 400, 110, 600, 60
 
 # Names of ATen's own operators that begin with an underscore are part of its schema.
-_OPERATORS = re.compile(r"\b(?:aten|prims|ops|mkldnn|quantized|_c10d_functional)\._\w+")
+_OPERATORS = re.compile(r"\b(?:aten|prims|ops|mkldnn|quantized|torchvision|_c10d_functional)\._\w+")
 
 
 def long_files() -> Iterator[str]:

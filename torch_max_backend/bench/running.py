@@ -61,7 +61,8 @@ def _caches(folder: Path) -> Mapping[str, str]:
     own.mkdir(mode=0o700)
     built = environment.cache_dir() / "steps"
     if built.is_dir():
-        shutil.copytree(built, own / "steps")
+        # Without what another process is just building.
+        shutil.copytree(built, own / "steps", ignore=shutil.ignore_patterns(".*"))
         (own / "steps").chmod(0o700)
     return {
         "TORCH_MAX_BACKEND_CACHE_DIR": str(own),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 DTYPES = (torch.float32, torch.float32, torch.int64, torch.bool)
+# Those of which kernels for a test would take minutes to build.
+MORE_DTYPES = (torch.float64, torch.int32, torch.bfloat16, torch.float16)
 SIZES = (0, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 33)
 
 
@@ -63,16 +65,16 @@ class Graph:
         return "\n".join([*lines, f"return {', '.join(f'v{o}' for o in self.outputs)}"])
 
 
-def graph_of(seed: int) -> Graph:
-    """The random graph of a seed."""
-    return _Maker(random.Random(seed)).made()
+def graph_of(seed: int, dtypes: Sequence[torch.dtype] = DTYPES, most: int = 14) -> Graph:
+    """The random graph of a seed, of at most so many operations."""
+    return _Maker(random.Random(seed), dtypes, most).made()
 
 
 class _Maker:
     """Makes a graph by running it: an operation that eager PyTorch refuses is left out."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
+    def __init__(self, rng: random.Random, dtypes: Sequence[torch.dtype], most: int) -> None:
+        self.rng, self.dtypes, self.most = rng, dtypes, most
         self.values: list[torch.Tensor] = []
 
     def made(self) -> Graph:
@@ -80,7 +82,7 @@ class _Maker:
         for _ in range(rng.randint(1, 4)):
             self.values.append(self._argument())
         graph = Graph(list(self.values))
-        for _ in range(rng.randint(1, 14)):
+        for _ in range(rng.randint(1, self.most)):
             found = self._step()
             if found is not None:
                 graph.steps.append(found[0])
@@ -105,7 +107,7 @@ class _Maker:
 
     def _argument(self) -> torch.Tensor:
         rng = self.rng
-        dtype = rng.choice(DTYPES)
+        dtype = rng.choice(self.dtypes)
         shape = [rng.choice(SIZES) for _ in range(rng.randint(0, 4))]
         while torch.Size(shape).numel() > 5000:
             shape.pop()
