@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -23,7 +25,12 @@ from torch_max_backend.cache.compatibility import environment_components
 from torch_max_backend.engines.max.loading import load_models, load_serialized
 from torch_max_backend.engines.max.module import compile_module, serialized
 from torch_max_backend.errors import CacheError
-from torch_max_backend.registry.kernel_sources import _precompile, kernel_library_names
+from torch_max_backend.registry.kernel_sources import (
+    _precompile,
+    kernel_library_name,
+    kernel_library_names,
+    kernel_sources,
+)
 
 if TYPE_CHECKING:
     from max.graph import Module
@@ -35,6 +42,9 @@ _SUFFIX = ".mef"
 _KEPT = 14 * 24 * 3600
 # What decides what a compiler makes of a text; the libraries say which kernels.
 _COMPILERS = ("torch", "max", "mojo", "target")
+# Kernels of this package: where a module calls them, and where they are made.
+_KERNEL = re.compile(r"\btmb_\w+")
+_REGISTERED = re.compile(r'^@register\("(\w+)"\)', re.MULTILINE)
 
 
 def models_of(module: Module, libraries: Sequence[Path], what: str) -> list[Any]:
@@ -123,16 +133,32 @@ def _path(module: Module, libraries: Sequence[Path], target: str = "") -> Path |
         return None
     parts = environment_components()
     text = str(module.mlir_module)
+    ours = kernel_library_names()
     for library in libraries:
         # Tests have caches of their own, where the same libraries have other paths.
-        text = text.replace(str(library), library.name)
+        text = text.replace(str(library), "" if library.name in ours else library.name)
     content = hashlib.sha256(f"{text}\n{target}".encode())
     for name in _COMPILERS:
         content.update(parts[name].encode())
-    for library in sorted(libraries):
-        # The name says what it was made of; no two precompilations give the same bytes.
-        content.update(library.name.encode())
+    # Names say what libraries are made of; no two precompilations give the same bytes. Of ours only
+    # the kernels matter that the module calls.
+    made_of = {library.name for library in libraries} - ours
+    families = _families()
+    made_of |= {kernel_library_name(families[k]) for k in _KERNEL.findall(text) if k in families}
+    for name in sorted(made_of):
+        content.update(name.encode())
     return _FOLDER / f"{content.hexdigest()}{_SUFFIX}"
+
+
+@cache
+def _families() -> dict[str, str]:
+    """The family of each kernel of this package."""
+    root = kernel_sources()
+    return {
+        kernel: ".".join(path.relative_to(root).with_suffix("").parts)
+        for path in root.glob("*/*.mojo")
+        for kernel in _REGISTERED.findall(path.read_text())
+    }
 
 
 def _read(path: Path | None) -> bytes | None:
