@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.support.groups import compile_group
+from tests.support.module_cache import kept_for_targets
 from torch_max_backend import export
 
 
@@ -36,5 +37,6 @@ class _Rows(torch.nn.Module):
 )
 def test_a_package_is_compiled_for(architecture: str, tmp_path: Path) -> None:
     arguments = torch.randn(4, 8, 64), torch.randn(64), torch.randn(64)
-    path = export(_Rows(), arguments, path=tmp_path / "rows", target=architecture)
+    with kept_for_targets():
+        path = export(_Rows(), arguments, path=tmp_path / "rows", target=architecture)
     assert architecture.encode() in (path / "code.mef").read_bytes()

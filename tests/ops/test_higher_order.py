@@ -13,6 +13,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
 from tests.support.groups import compile_group
+from tests.support.module_cache import kept_compiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,7 @@ def _compiled() -> Callable[..., Any]:
 
 
 @group
+@kept_compiles()
 @pytest.mark.parametrize(("rows", "sign"), [(3, 1), (3, -1), (3, 100), (5, None), (8, None)])
 def test_all_in_one_graph(rows: int, sign: int | None) -> None:
     x, *rest = _arguments(rows)

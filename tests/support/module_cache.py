@@ -102,6 +102,27 @@ def kept_compiles() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def kept_for_targets() -> Iterator[None]:
+    """In the body, a package for another machine is compiled once by this one."""
+    from torch_max_backend.ahead_of_time import elsewhere
+
+    compile_elsewhere = elsewhere.compile_elsewhere
+
+    def compiled(
+        module: Module, libraries: Sequence[Path], *what: Any, target: Any, **kw: Any
+    ) -> bytes:
+        path = _path(module, libraries, str(target))
+        found = _read(path)
+        if found is None:
+            found = compile_elsewhere(module, libraries, *what, target=target, **kw)
+            _write(path, found)
+        return found
+
+    with mock.patch.object(elsewhere, "compile_elsewhere", compiled):
+        yield
+
+
 @dataclass(frozen=True)
 class _Kept:
     artifact: bytes
