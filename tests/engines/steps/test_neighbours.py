@@ -45,3 +45,14 @@ def test_what_is_written_between_two_readers_keeps_them_apart() -> None:
         return [before, made * 3]
 
     same_as_eager(function, [_whole(150, 150)])
+
+
+def test_readers_that_need_each_other_over_others_stay_apart() -> None:
+    def function(u: Tensor, x: Tensor) -> list[Tensor]:
+        first = u.neg()
+        far = first.cumsum(0).cumsum(1)
+        other = x.abs()
+        return [u + other.cumsum(0), x * far, first.exp(), other.exp()]
+
+    # Either both readers of `u` run as one, or both of `x`.
+    same_as_eager(function, [_whole(140, 140), _whole(140, 140)])

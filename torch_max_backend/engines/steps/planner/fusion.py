@@ -49,12 +49,29 @@ def fused(tasks: list[Task], aliases: Mapping[Value, Value]) -> list[Group]:
         tasks: The tasks of a graph, in order.
         aliases: Values that lie in the memory of another.
     """
-    return _Fusion(tasks, aliases).run()
+    found = _Fusion(tasks, aliases).run()
+    if found is None:
+        found = _Fusion(tasks, aliases, careful=True).run()
+    assert found is not None, "groups need each other"
+    return found
 
 
 class _Fusion:
-    def __init__(self, tasks: list[Task], aliases: Mapping[Value, Value]) -> None:
+    """Groups that grow.
+
+    Args:
+        tasks: The tasks of a graph, in order.
+        aliases: Values that lie in the memory of another.
+        careful: Whether what needs what is followed to the begin of the graph, and not only to the
+            first task of the groups in question. Before that may be one that is in a group with a
+            later one, which is seldom, and to look there each time takes a square of the tasks.
+    """
+
+    def __init__(
+        self, tasks: list[Task], aliases: Mapping[Value, Value], careful: bool = False
+    ) -> None:
         self.tasks = tasks
+        self.careful = careful
         self.aliases = aliases
         self.in_place = {*aliases, *aliases.values()}
         self.place = {t: i for i, t in enumerate(tasks)}
@@ -74,7 +91,9 @@ class _Fusion:
             before += [w for w in writers if self.place[w] < self.place[task]]
         return list(dict.fromkeys(before))
 
-    def run(self) -> list[Group]:
+    def run(self) -> list[Group] | None:
+        """The groups in order; ``None`` if some need each other, which never happens to the
+        careful."""
         for i, task in enumerate(self.tasks):
             group = Group([task], order=i)
             if isinstance(task, Pointwise):
@@ -169,7 +188,7 @@ class _Fusion:
     def _circular(self, above: Group, below: Group) -> bool:
         """Whether one of the two needs the other through a third."""
         both = (above, below)
-        first = min(g.order for g in both)
+        first = 0 if self.careful else min(g.order for g in both)
         waiting = [
             self.group[n]
             for g in both
@@ -266,7 +285,7 @@ class _Fusion:
 
     # Order
 
-    def _ordered(self) -> list[Group]:
+    def _ordered(self) -> list[Group] | None:
         groups = list(dict.fromkeys(self.group[t] for t in self.tasks))
         needs = {g: {self.group[n] for t in g.tasks for n in self.needs[t]} - {g} for g in groups}
         users: dict[Group, list[Group]] = {g: [] for g in groups}
@@ -286,8 +305,7 @@ class _Fusion:
                 needs[user].discard(group)
                 if not needs[user]:
                     heapq.heappush(ready, (self._last(user), id(user), user))
-        assert len(result) == len(groups), "groups need each other"
-        return result
+        return result if len(result) == len(groups) else None
 
 
 def _is_all_of(view: View) -> bool:
