@@ -11,7 +11,8 @@ from tests.conformance.steps import plan_together
 from torch_max_backend import explain, max_backend
 from torch_max_backend.driver import job
 from torch_max_backend.engines.steps import fused
-from torch_max_backend.errors import IndexOutOfBoundsError, StepsError
+from torch_max_backend.engines.steps.planner import planning
+from torch_max_backend.errors import ConversionError, IndexOutOfBoundsError, StepsError
 
 STEPS = {"engine": "steps", "fallback": "error", "cache": False}
 
@@ -172,3 +173,23 @@ def test_a_condition_on_sizes_that_does_not_hold_raises(monkeypatch: pytest.Monk
         program.assert_agrees()
     with pytest.raises(RuntimeError, match="too few rows"):
         program.run([torch.ones(2, 3)])
+
+
+def test_a_defect_of_the_planner_is_told_and_torch_runs_the_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch_max_backend.engines.steps.planner import fusion
+
+    def fails(*arguments: object) -> None:
+        raise AssertionError("passes need each other")
+
+    # Planning may have imported it by name.
+    for module in (fusion, planning):
+        monkeypatch.setattr(module, "fused", fails, raising=False)
+    x, bias = torch.randn(4, 8), torch.randn(8)
+    counters.clear()
+    compiled = _compiled(_gated, engine="auto", fallback="eager")
+    torch.testing.assert_close(compiled(x, bias), _gated(x, bias))
+    assert counters["max_backend"]["failed graphs"] == 1
+    with pytest.raises(ConversionError, match="failed to plan this graph: AssertionError: passes"):
+        _compiled(_gated)(x, bias)

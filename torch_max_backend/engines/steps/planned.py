@@ -9,7 +9,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
-from torch_max_backend.errors import StepsError
+from torch_max_backend.errors import ConversionError, MaxBackendError, StepsError
 from torch_max_backend.graph.trace import Trace
 
 
@@ -17,7 +17,7 @@ def planned(trace: Trace) -> Plan:
     """The plan of a trace.
 
     Raises:
-        ConversionError: A lowering failed.
+        ConversionError: A lowering or the planner failed.
         StepsError: An operation has no step.
     """
     from torch_max_backend.engines.steps.planner.planning import plan_of
@@ -43,6 +43,15 @@ def planned(trace: Trace) -> Plan:
         )
         failed.refused = tuple((node, reason) for node, reason in refused if node is not None)
         raise failed from e
+    except MaxBackendError:
+        raise
+    except Exception as e:
+        raise ConversionError(
+            f"The steps engine failed to plan this graph: {type(e).__name__}: {e}",
+            "This is a defect of torch_max_backend: please report it, with the script that "
+            "torch_max_backend.debug.repro writes.",
+            'Until it is mended: engine="max".',
+        ) from e
 
 
 def _reason(node: Node | None, reason: str) -> str:
