@@ -11,7 +11,6 @@ from tests.conformance.steps import plan_together
 from torch_max_backend import explain, max_backend
 from torch_max_backend.driver import job
 from torch_max_backend.engines.steps import fused
-from torch_max_backend.engines.steps.planner import planning
 from torch_max_backend.errors import ConversionError, IndexOutOfBoundsError, StepsError
 
 STEPS = {"engine": "steps", "fallback": "error", "cache": False}
@@ -178,7 +177,7 @@ def test_a_condition_on_sizes_that_does_not_hold_raises(monkeypatch: pytest.Monk
 def test_a_defect_of_the_planner_is_told_and_torch_runs_the_graph(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from torch_max_backend.engines.steps.planner import fusion
+    from torch_max_backend.engines.steps.planner import fusion, planning
 
     def fails(*arguments: object) -> None:
         raise AssertionError("passes need each other")
