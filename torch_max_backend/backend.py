@@ -31,6 +31,7 @@ from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.process import fork_fallback, fork_safety
 from torch_max_backend.registry import type_checks  # noqa: F401  imports beartype, for good
+from torch_max_backend.runtime.resident import release_gpu_code
 
 log = get_logger("backend")
 
@@ -75,6 +76,7 @@ class MaxBackend:
             CompilationError: With ``fallback="error"``: MAX could not compile the graph.
         """
         unused_backend.reached()
+        release_gpu_code()
         try:
             parsed = Options.parse(mode, options)
             saved = config.bypass_autograd_cache_key

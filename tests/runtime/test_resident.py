@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from torch_max_backend.runtime.resident import unwritten
+from torch_max_backend.runtime.resident import _is_builder, unwritten
 
 MAPS = """\
 7f0000000000-7f0000010000 r--p 00000000 08:01 1  /env/modular/lib/libmax.so
@@ -21,7 +21,7 @@ MAPS = """\
 
 
 def test_only_what_the_loader_never_writes_to_is_given_back():
-    assert list(unwritten(MAPS.splitlines(keepends=True))) == [
+    assert list(unwritten(MAPS.splitlines(keepends=True), _is_builder)) == [
         (0x7F0000000000, 0x10000),
         (0x7F0000010000, 0x20000),
         (0x7F0000060000, 0x10000),
@@ -58,3 +58,30 @@ def test_a_planned_graph_leaves_little_of_the_builder_resident():
     assert done.returncode == 0, done.stderr
     # In KB. Without a release it is about 50 MB.
     assert int(done.stdout) < 20_000
+
+
+GPU_SCRIPT = """
+import re
+import torch
+
+def resident():
+    found, counted = 0, False
+    for line in open("/proc/self/smaps"):
+        if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
+            counted = "/libtriton." in line
+        elif counted and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+before = resident()
+compiled = torch.compile(lambda x: x + 1, backend="max", options={"fallback": "error"})
+assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+print(before, resident(), torch.cuda.is_available())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_code_for_gpus_is_not_resident_where_none_is_used():
+    done = subprocess.run([sys.executable, "-c", GPU_SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[1]) < 10_000, done.stdout
