@@ -296,11 +296,12 @@ def _written(rng: random.Random, x: torch.Tensor, *_: torch.Tensor) -> _Made:
     dim = rng.randrange(x.dim())
     start = rng.randint(0, x.shape[dim])
     end = rng.randint(start, x.shape[dim])
+    # Of elements in one place eager writes all, and what is compiled one.
     return (
         f"slice_scatter {dim} {start}:{end}",
         2,
         lambda a, b: torch.slice_scatter(
-            a, b.to(a.dtype).expand(a[(slice(None),) * dim + (slice(start, end),)].shape),
+            a.contiguous(), b.to(a.dtype).expand(a[(slice(None),) * dim + (slice(start, end),)].shape),
             dim, start, end,
         ),
     )  # fmt: skip

@@ -303,7 +303,7 @@ def test_outputs_may_lie_where_inputs_do(sizes):
     ("sizes", "reduced"),
     [((1,), 1), ((37,), 1), ((100003,), 1), ((5, 7), 1), ((600, 70), 1), ((3, 5000), 1),
      ((2, 3, 400), 2), ((7, 30, 40), 1), ((2, 0), 1), ((0, 3), 1), ((4, 20, 20), 3),
-     ((1000, 2), 1)],
+     ((1000, 2), 1), ((30000, 0), 1), ((70, 300, 0, 2), 2)],
 )  # fmt: skip
 def test_reductions(dtype, sizes, reduced):
     kind = getattr(torch, dtype)

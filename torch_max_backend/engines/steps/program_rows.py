@@ -345,6 +345,8 @@ class _Encoding:
             parts.once, parts.uniform, parts.steps = [], [], []
             fused = (None, [])
         grid = [-(-n // t) if n else 0 for n, t in zip(self.sizes, self.tiles, strict=True)]
+        # Each tile of totals has one of what is reduced, be it of nothing.
+        grid[self.kept :] = [max(1, n) for n in grid[self.kept :]]
         outer, inner = math.prod(grid[: self.kept]), math.prod(grid[self.kept :])
         # Each input is loaded once, or for each tile; only the first words of these are read.
         first = [i for i, load in parts.loads if self.once[i] and load[1] >= 0]
