@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
+from torch import Tensor
 from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile, unused_backend
@@ -21,12 +22,19 @@ from torch_max_backend.compat.autograd import (
     aot_autograd,
     config,
 )
+from torch_max_backend.compat.tensors import is_wrapped
 from torch_max_backend.compat.tracing import TracingContext
 from torch_max_backend.driver.calls import called
 from torch_max_backend.driver.strategies import compile_graph, start
 from torch_max_backend.driver.torch_runs import falls_back, left_to_torch
 from torch_max_backend.driver.unit import CompiledGraph, caching
-from torch_max_backend.errors import ForkError, MaxBackendError, OptionError, join_dynamo
+from torch_max_backend.errors import (
+    ForkError,
+    MaxBackendError,
+    OptionError,
+    UnsupportedError,
+    join_dynamo,
+)
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.process import fork_fallback, fork_safety
@@ -108,6 +116,11 @@ class MaxBackend:
         self, module: GraphModule, example_inputs: Sequence[Any], options: Options
     ) -> Callable[..., Any]:
         hooks.watch(_hook_came_late)
+        if any(isinstance(x, Tensor) and is_wrapped(x) for x in example_inputs):
+            raise UnsupportedError(
+                "An argument belongs to a transform of torch.func, and has no memory of its own.",
+                "Return it from the function that is transformed, instead of keeping it.",
+            )
         # A hit in AOTAutograd's cache has no graph to show.
         reuse = caching(options) and not environment.verbose()
         return trace(module, example_inputs, options, _Compilers(options), reuse)

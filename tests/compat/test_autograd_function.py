@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.compat.test_autograd_wrappers import CALLS, _compiled, _goes_through
+from torch_max_backend import max_backend
 
 X = torch.linspace(-2, 2, 24).reshape(2, 3, 4)
 W = torch.linspace(-1, 1, 16).reshape(4, 4)
@@ -161,6 +162,22 @@ def test_inside_transforms_of_functions(loss: Callable[..., Any]) -> None:
         plain = [x.detach() for x in theirs]
     found = torch.func.grad(_compiled(_loss), argnums=(0, 1))(*plain)
     torch.testing.assert_close(found, (theirs[0].grad, theirs[1].grad))
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_a_tensor_that_left_its_transform_runs_in_eager(needs_gradient: bool) -> None:
+    left: list[Tensor] = []
+
+    def keeps(x: Tensor) -> Tensor:
+        left.append(x * 2)
+        return x.sum()
+
+    torch.func.grad(keeps)(torch.ones(4))
+    compiled = torch.compile(lambda x, w: (x * w).sum(), backend=max_backend)
+    weight = torch.ones(4, requires_grad=needs_gradient)
+    for _ in range(3):
+        assert compiled(left[0], weight).item() == 8
+    assert compiled(torch.ones(4), weight).item() == 4
 
 
 def test_compiled_autograd(loss: Callable[..., Any]) -> None:

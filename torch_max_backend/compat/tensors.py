@@ -24,6 +24,9 @@ with names_of("torch"):
     # Whether operators record what gradients need.
     set_grad_enabled = torch._C._set_grad_enabled
 
+    # Whether a tensor is one that `torch.func` has wrapped, also after its transform has ended.
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
     # A tensor as a capsule of DLPack.
     to_dlpack = torch._C._to_dlpack
 
@@ -33,6 +36,7 @@ with names_of("torch"):
 __all__ = [
     "empty_strided",
     "from_dlpack",
+    "is_wrapped",
     "profiling",
     "set_grad_enabled",
     "storage_uses",
