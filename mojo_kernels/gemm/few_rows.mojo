@@ -24,10 +24,10 @@ comptime DEEP = 256
 comptime LONG = 1024
 # Rows of the right operand that one row takes beside each other.
 comptime BESIDE = 8
-# Of so few rows, columns of a strip: what they have of the rows beside each other fits a first-level
-# cache.
-comptime STRIP = 4096
+# The most rows that read the right operand in its order, and columns that they take at a time: what
+# these have of rows beside each other, and their sums, fit a second-level cache.
 comptime FEWEST = 4
+comptime STRIP = 4096
 # Columns and rows whose sums stay in registers.
 comptime ACROSS = 8 if CompilationTarget.has_avx512f() or CompilationTarget.has_neon() else 4
 comptime DOWN = 2

@@ -33,8 +33,7 @@ def _warm(function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function after the calls that its shortest way takes to be known."""
     compiled = _compiled(function)
     for _ in range(CALLS):
-        results = compiled(*_arguments())
-        results = results if isinstance(results, tuple) else (results,)
+        results = _tuple(compiled(*_arguments()))
         torch.autograd.backward([r.sum() for r in results if r.requires_grad])
     return compiled
 
@@ -61,16 +60,14 @@ def test_gradients_are_eagers(what: str) -> None:
     ours, theirs = _arguments(), _arguments()
 
     def gradients(called: Callable[..., Any], arguments: list[Tensor]) -> list[Tensor | None]:
-        results = called(*arguments)
-        first = results[0] if isinstance(results, tuple) else results
+        first = _tuple(called(*arguments))[0]
         # Dense but turned, and expanded, neither of which the compiled graph has seen.
         upstream = torch.arange(1.0, 1 + first.numel()).reshape(first.shape[::-1])
         upstream = upstream.permute(tuple(reversed(range(first.dim()))))
         grads = torch.autograd.grad(
             first, arguments, upstream, retain_graph=False, allow_unused=True
         )
-        again = called(*arguments)
-        again = again[0] if isinstance(again, tuple) else again
+        again = _tuple(called(*arguments))[0]
         return [*grads, *torch.autograd.grad(again.sum(), arguments, allow_unused=True)]
 
     found, wanted = gradients(compiled, ours), gradients(function, theirs)

@@ -28,25 +28,27 @@ def test_only_what_the_loader_never_writes_to_is_given_back():
     ]
 
 
-SCRIPT = """
+RESIDENT = """
 import re
 import torch
 from torch_max_backend import max_backend
 
-def resident():
+def resident(library):
     found, counted = 0, False
     for line in open("/proc/self/smaps"):
         if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
-            counted = line.rstrip().endswith("libmax.so")
+            counted = line.rstrip().endswith("/" + library)
         elif counted and line.startswith("Rss:"):
             found += int(line.split()[1])
     return found
+"""
 
+SCRIPT = """
 options = {"engine": "steps", "fallback": "error", "cache": False}
 x = torch.ones(3)
 first = torch.compile(lambda x: x + 1, backend=max_backend, options=options)
 assert torch.equal(first(x), x + 1)
-print(resident())
+print(resident("libmax.so"))
 second = torch.compile(lambda x: x * 3, backend=max_backend, options=options)
 assert torch.equal(second(x), x * 3)
 """
@@ -54,34 +56,24 @@ assert torch.equal(second(x), x * 3)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_a_planned_graph_leaves_little_of_the_builder_resident():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", RESIDENT + SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # In KB. Without a release it is about 50 MB.
     assert int(done.stdout) < 20_000
 
 
 GPU_SCRIPT = """
-import re
-import torch
-
-def resident():
-    found, counted = 0, False
-    for line in open("/proc/self/smaps"):
-        if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
-            counted = "/libtriton." in line
-        elif counted and line.startswith("Rss:"):
-            found += int(line.split()[1])
-    return found
-
-before = resident()
 compiled = torch.compile(lambda x: x + 1, backend="max", options={"fallback": "error"})
 assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
-print(before, resident(), torch.cuda.is_available())
+print(resident("libtriton.so"))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_code_for_gpus_is_not_resident_where_none_is_used():
-    done = subprocess.run([sys.executable, "-c", GPU_SCRIPT], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RESIDENT + GPU_SCRIPT], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[1]) < 10_000, done.stdout
+    # In KB. Without a release it is about 64 MB.
+    assert int(done.stdout) < 10_000

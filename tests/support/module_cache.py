@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -77,11 +77,7 @@ def artifact_of(module: Module, libraries: Sequence[Path], what: str, target: st
         CompilationError: MAX's compiler refused it.
     """
     path = _path(module, libraries, target)
-    found = _read(path)
-    if found is None:
-        found = serialized(compile_module(module, libraries, what))
-        _write(path, found)
-    return found
+    return _kept(path, lambda: serialized(compile_module(module, libraries, what)))
 
 
 @contextlib.contextmanager
@@ -113,11 +109,7 @@ def kept_for_targets() -> Iterator[None]:
         module: Module, libraries: Sequence[Path], *what: Any, target: Any, **kw: Any
     ) -> bytes:
         path = _path(module, libraries, str(target))
-        found = _read(path)
-        if found is None:
-            found = compile_elsewhere(module, libraries, *what, target=target, **kw)
-            _write(path, found)
-        return found
+        return _kept(path, lambda: compile_elsewhere(module, libraries, *what, target=target, **kw))
 
     with mock.patch.object(elsewhere, "compile_elsewhere", compiled):
         yield
@@ -180,6 +172,15 @@ def _families() -> dict[str, str]:
         for path in root.glob("*/*.mojo")
         for kernel in _REGISTERED.findall(path.read_text())
     }
+
+
+def _kept(path: Path | None, compiled: Callable[[], bytes]) -> bytes:
+    """The artifact that is kept at a path, or else one that is compiled, and kept."""
+    found = _read(path)
+    if found is None:
+        found = compiled()
+        _write(path, found)
+    return found
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -28,7 +28,7 @@ with names_of("torch"):
 _grad_enabled = torch.is_grad_enabled
 _unsafe_view = torch.ops.aten._unsafe_view.default
 
-# What graphs have that are not called by the shorter way: of their metadata, all are empty or 0.
+# Metadata that is empty, false or 0 of each graph that is called by the shorter way.
 _NOTHING_OF = (
     "dynamic_saved_tensors_idxs",
     "grad_enabled_mutation",
@@ -101,7 +101,6 @@ def _forward(whole: Any) -> Callable[..., Any]:
         results = (graph.settled or graph.now())([*arguments])
         saved = results[checked]
         kept = results[unchecked]
-        # The version of a view is that of its base.
         if saved:
             ctx.save_for_backward(*_alone(saved, arguments_first))
         ctx._tensors_no_vc_check = _alone(kept, arguments_first[len(saved) :]) if kept else ()
@@ -122,6 +121,7 @@ def _forward(whole: Any) -> Callable[..., Any]:
 
 
 def _alone(tensors: Sequence[Tensor], are_arguments: Sequence[bool]) -> list[Tensor]:
+    """Tensors as AOTAutograd saves them: views that the graph has made are detached."""
     return [
         x if own or not x._is_view() else x.detach()
         for x, own in zip(tensors, are_arguments, strict=False)
