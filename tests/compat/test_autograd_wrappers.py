@@ -115,6 +115,46 @@ def test_autocast_is_left_as_it_is() -> None:
             assert torch.is_autocast_enabled("cpu")
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_what_autocast_does_not_see(by_torch: bool, gradients: bool) -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return (x @ y).relu()
+
+    torch._dynamo.reset()
+    options = {"min_ops": 100 if by_torch else 1}
+    compiled = torch.compile(function, backend=max_backend, options=options)
+    x, y = torch.rand(8, 8, requires_grad=gradients), torch.rand(8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(CALLS):
+            result = compiled(x, y)
+            torch.testing.assert_close(result, function(x, y))
+            if gradients:
+                (found,) = torch.autograd.grad(result.sum(), x)
+                (wanted,) = torch.autograd.grad(function(x, y).sum(), x)
+                torch.testing.assert_close(found, wanted)
+        assert not _goes_through(lambda: compiled(x, y))
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_sizes_that_vary(gradients: bool) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.sin() * 2, backend=max_backend, options=OPTIONS)
+    for size in [3, *range(4, 4 + CALLS)]:
+        x = torch.rand(size, 4, requires_grad=gradients)
+        result = compiled(x)
+        torch.testing.assert_close(result, x.sin() * 2)
+        if gradients:
+            (found,) = torch.autograd.grad(result.sum(), x)
+            torch.testing.assert_close(found, 2 * x.detach().cos())
+    # What tells Dynamo of it, should the next graph be compiled for the result.
+    assert result._dynamo_propagated_dynamic_indices == {0}
+    # One call marks the result so, one what is saved for the gradient.
+    files = _files(lambda: compiled(x))
+    assert sum("runtime_wrappers" in file for file in files) == 1 + gradients
+
+
 def test_errors_are_those_of_the_long_way() -> None:
     compiled = _compiled(lambda x, i: x[i] * 2)
     x, i = torch.rand(5, 3), torch.tensor([1, 4])

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_max_backend.compat.autograd_wrappers import without_autocast
 from torch_max_backend.compat.names import names_of
 
 with names_of("torch"):
@@ -24,13 +25,13 @@ with names_of("torch"):
     from torch._C import _get_obj_in_tls, _is_key_in_tls
     from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
     from torch._dynamo.eval_frame import innermost_fn, skip_code
+    from torch._functorch._aot_autograd import runtime_wrappers
 
 _grad_enabled = torch.is_grad_enabled
 _unsafe_view = torch.ops.aten._unsafe_view.default
 
 # Metadata that is empty, false or 0 of each graph that is called by the shorter way.
 _NOTHING_OF = (
-    "dynamic_saved_tensors_idxs",
     "grad_enabled_mutation",
     "indices_of_inputs_that_requires_grad_with_mutations_in_bw",
     "is_rng_op_functionalized",
@@ -64,8 +65,6 @@ def shorter(
         plain = whole.boxed_grads_call and not (
             whole.maybe_subclass_metadata is not None
             or any(getattr(whole.metadata, name) for name in _NOTHING_OF)
-            # Autocast, which is off inside a compiled graph.
-            or "_DisableAutocast_" in whole._fwd_fn.__code__.co_names
         )
         if not plain:
             return None
@@ -78,22 +77,26 @@ def shorter(
 
 
 def _shorter(whole: Any, failures: tuple[type[Exception], ...]) -> Any:
-    forward = _forward(whole)
-    backward = _backward(whole, failures)
+    # Under autocast, AOTAutograd calls the graphs while that is off.
+    autocast_off = "_DisableAutocast_" in whole._fwd_fn.__code__.co_names
+    forward = _forward(whole, autocast_off)
+    backward = _backward(whole, autocast_off, failures)
     # It runs wherever the user's backward pass does, where Dynamo may look at each function.
     skip_code(backward.__code__)
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type(whole.__name__, (whole,), body)
 
 
-def _forward(whole: Any) -> Callable[..., Any]:
+def _forward(whole: Any, autocast_off: bool) -> Callable[..., Any]:
     metadata = whole.metadata
-    graph = _Graph(whole.compiled_fw)
+    graph = _Graph(whole.compiled_fw, autocast_off)
     count = metadata.num_forward_returns
     checked = metadata.tensors_saved_for_backwards_with_vc_check_slice
     unchecked = metadata.tensors_saved_for_backwards_no_vc_check_slice
     symbols = metadata.symints_saved_for_backwards_slice
     arguments_first = list(metadata.saved_tensor_is_graph_input)
+    mark = runtime_wrappers.mark_dynamo_propagated_dynamic_indices
+    dynamic = list(metadata.dynamic_saved_tensors_idxs.items())
     views = list(metadata.unsafe_view_out_indices)
     constants = [i for i, info in enumerate(metadata.output_info) if not info.requires_grad]
 
@@ -102,8 +105,14 @@ def _forward(whole: Any) -> Callable[..., Any]:
         saved = results[checked]
         kept = results[unchecked]
         if saved:
-            ctx.save_for_backward(*_alone(saved, arguments_first))
-        ctx._tensors_no_vc_check = _alone(kept, arguments_first[len(saved) :]) if kept else ()
+            saved = _alone(saved, arguments_first)
+        if kept:
+            kept = _alone(kept, arguments_first[len(saved) :])
+        for i, dims in dynamic:
+            mark(saved[i] if i < len(saved) else kept[i - len(saved)], dims)
+        if saved:
+            ctx.save_for_backward(*saved)
+        ctx._tensors_no_vc_check = kept
         ctx.symints = results[symbols]
         ctx.opaque_objects = ()
         ctx._materialize_non_diff_grads = False
@@ -128,7 +137,9 @@ def _alone(tensors: Sequence[Tensor], are_arguments: Sequence[bool]) -> list[Ten
     ]
 
 
-def _backward(whole: Any, failures: tuple[type[Exception], ...]) -> Callable[..., Any]:
+def _backward(
+    whole: Any, autocast_off: bool, failures: tuple[type[Exception], ...]
+) -> Callable[..., Any]:
     metadata = whole.metadata
     # Which gradients the graph takes, and how they are laid out in it.
     taken = [
@@ -145,7 +156,7 @@ def _backward(whole: Any, failures: tuple[type[Exception], ...]) -> Callable[...
         )
     ]
     count = len(metadata.output_info)
-    graph = _Graph(whole.compiled_bw)
+    graph = _Graph(whole.compiled_bw, autocast_off)
 
     def backward(ctx: Any, *flat: Any) -> tuple[Any, ...]:
         if (
@@ -195,26 +206,32 @@ class _Graph:
         settled: What to call instead of it, once that stays as it is.
     """
 
-    def __init__(self, compiled: Any) -> None:
+    def __init__(self, compiled: Any, autocast_off: bool) -> None:
         self.code: Callable[..., Any] | None = None
         self.settled: Callable[..., Any] | None = None
+        self._autocast_off = autocast_off
         self._looks = 64
         self.learn(compiled)
 
     def learn(self, compiled: Any) -> bool:
         """Whether it is compiled."""
         if compiled is not None:
-            self.code = innermost_fn(compiled)
+            self._graph = innermost_fn(compiled)
+            self.code = self._alone(self._graph)
         return compiled is not None
 
     def now(self) -> Callable[..., Any]:
         """What to call until that is settled, which is looked for in some first calls."""
         assert self.code is not None, "only what is compiled is called"
-        direct: Callable[..., Any] | None = getattr(self.code, "direct", None)
+        direct: Callable[..., Any] | None = getattr(self._graph, "direct", None)
+        found = self.code if direct is None else self._alone(direct)
         self._looks -= 1
         if direct is not None or not self._looks:
-            self.settled = direct or self.code
-        return direct or self.code
+            self.settled = found
+        return found
+
+    def _alone(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        return without_autocast(call) if self._autocast_off else call
 
 
 _dynamo_looks = torch._C._dynamo.eval_frame.get_eval_frame_callback

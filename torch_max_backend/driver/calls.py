@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule
 
 from torch_max_backend.compat.autograd_function import shorter, transforms_active
-from torch_max_backend.compat.autograd_wrappers import innermost_fn, within
+from torch_max_backend.compat.autograd_wrappers import Within, innermost_fn, within
 from torch_max_backend.compat.tensors import set_grad_enabled
 from torch_max_backend.driver.torch_runs import take_over
 from torch_max_backend.driver.unit import Function
@@ -73,7 +73,7 @@ class _Ways:
         self._compiled = compiled
         self._module = module
         self._known = self._failed = False
-        self._graph: Any = None
+        self._found: Within | None = None
 
     def ordinary(self, arguments: tuple[Any, ...]) -> Any:
         """A call through all that AOTAutograd has wrapped around the graph, or in eager."""
@@ -100,8 +100,9 @@ class _Ways:
             self._known = True
             found = within(self._compiled)
             if found is not None and found.differentiated:
-                self.apply = shorter(found.graph, _FAILURES) or found.graph
-            elif found is not None:
-                self._graph = found.graph
-        elif self._graph is not None:
-            self.direct = getattr(self._graph, "direct", None)
+                self.apply = found.instead(shorter(found.graph, _FAILURES) or found.graph)
+            else:
+                self._found = found
+        elif self._found is not None:
+            direct = getattr(self._found.graph, "direct", None)
+            self.direct = None if direct is None else self._found.instead(direct)
