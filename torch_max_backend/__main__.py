@@ -10,7 +10,7 @@ from typing import Any
 
 from torch_max_backend.bench.command import add_command
 from torch_max_backend.errors import MaxBackendError
-from torch_max_backend.log import say
+from torch_max_backend.log import say, several
 from torch_max_backend.operator_tools.command import add_commands
 
 # Handlers import what they need, so that `--help` and mistakes on the command line load no MAX.
@@ -230,7 +230,7 @@ def _warm(parsed: argparse.Namespace) -> Any:
     sys.stdout.flush()
     failed = f", {warmed.failed} failed (the warnings say why)" if warmed.failed else ""
     say(
-        f"torch_max_backend: {_count(warmed.compiled, 'graph')} compiled, {warmed.loaded} there "
+        f"torch_max_backend: {several(warmed.compiled, 'graph')} compiled, {warmed.loaded} there "
         f"already{failed}, {warmed.seconds:.1f} s, in {folder}"
     )
     return status or int(warmed.failed > 0)
@@ -245,7 +245,7 @@ def _warm_libraries(folder: Path) -> None:
     found = build_standard()
     seconds = time.perf_counter() - begin
     say(
-        f"torch_max_backend: {_libraries(len(found))} of kernels, "
+        f"torch_max_backend: {several(len(found), 'library', 'libraries')} of kernels, "
         f"{sum(len(m.symbols) for m in found)} functions, {seconds:.1f} s, in {folder}"
     )
 
@@ -256,7 +256,7 @@ def _export(parsed: argparse.Namespace) -> int:
     done = export_cache(parsed.file, everything=parsed.all)
     kernels = " and the kernels" if done.kernels else ""
     _tell(
-        f"{_count(done.entries, 'artifact')}{kernels} exported to {parsed.file}, "
+        f"{several(done.entries, 'artifact')}{kernels} exported to {parsed.file}, "
         f"{done.size / 1e6:.1f} MB",
         summary(done.skipped),
     )
@@ -270,7 +270,7 @@ def _import(parsed: argparse.Namespace) -> int:
     done = import_cache(parsed.file)
     kernels = " and the kernels" if done.kernels else ""
     _tell(
-        f"{_count(done.entries, 'artifact')}{kernels} imported into {usable_folder()}, "
+        f"{several(done.entries, 'artifact')}{kernels} imported into {usable_folder()}, "
         f"{done.present} there already",
         summary(done.skipped),
     )
@@ -290,18 +290,18 @@ def _list(parsed: argparse.Namespace) -> int:
             about += f" (another {', '.join(entry.misfit)})"
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
         size = f"{entry.size / 1e6:8.2f} MB"
-        _tell(f"{entry.path.stem[:16]}  {size}  {used}  {_count(entry.graphs, 'graph')}  {about}")
+        _tell(f"{entry.path.stem[:16]}  {size}  {used}  {several(entry.graphs, 'graph')}  {about}")
     kept = libraries()
     for library in kept:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(library.used))
-        about = library.problem or _count(library.kernels, "kernel")
+        about = library.problem or several(library.kernels, "kernel")
         size = f"{library.size / 1e6:8.2f} MB"
         _tell(f"{library.path.stem[:16]:16}  {size}  {used}  library of {library.family}  {about}")
     total = sum(e.size for e in found) / 1e6
-    _tell(f"{_count(len(found), 'artifact')}, {total:.1f} MB, in {usable_folder()}")
+    _tell(f"{several(len(found), 'artifact')}, {total:.1f} MB, in {usable_folder()}")
     if kept:
         total = sum(library.size for library in kept) / 1e6
-        _tell(f"{_libraries(len(kept))} of kernels, {total:.1f} MB")
+        _tell(f"{several(len(kept), 'library', 'libraries')} of kernels, {total:.1f} MB")
     return 0
 
 
@@ -311,7 +311,7 @@ def _prune(parsed: argparse.Namespace) -> int:
     most = store.MAX_BYTES if parsed.max_mb is None else int(parsed.max_mb * 1e6)
     removed = maintenance.prune(most, misfits=parsed.misfits)
     _tell(
-        f"{_count(len(removed), 'artifact')} removed, {sum(e.size for e in removed) / 1e6:.1f} MB"
+        f"{several(len(removed), 'artifact')} removed, {sum(e.size for e in removed) / 1e6:.1f} MB"
     )
     return 0
 
@@ -325,9 +325,9 @@ def _verify(parsed: argparse.Namespace) -> int:
         (e.path, e.problem) for e in libraries
     ]:
         _tell(f"{path.name} removed: {problem}")
-    _tell(f"{_count(len(bad), 'damaged artifact')}")
+    _tell(f"{several(len(bad), 'damaged artifact')}")
     if libraries:
-        _tell(f"{_libraries(len(libraries))} of kernels damaged")
+        _tell(f"{several(len(libraries), 'library', 'libraries')} of kernels damaged")
     return int(bool(bad or libraries))
 
 
@@ -335,7 +335,7 @@ def _clear(parsed: argparse.Namespace) -> int:
     from torch_max_backend.cache.maintenance import clear
 
     count, size = clear()
-    _tell(f"{_count(count, 'file')} removed, {size / 1e6:.1f} MB")
+    _tell(f"{several(count, 'file')} removed, {size / 1e6:.1f} MB")
     return 0
 
 
@@ -373,14 +373,6 @@ def _explain(parsed: argparse.Namespace) -> Any:
 
 def _tell(*lines: str) -> None:
     sys.stdout.write("\n".join(line for line in lines if line) + "\n")
-
-
-def _libraries(number: int) -> str:
-    return "1 library" if number == 1 else f"{number} libraries"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 if __name__ == "__main__":

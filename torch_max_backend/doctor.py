@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from torch_max_backend import environment
 from torch_max_backend.errors import SettingError
+from torch_max_backend.log import several
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 _PREFIX = "TORCH_MAX_BACKEND_"
@@ -135,7 +136,7 @@ def _cache() -> Iterator[Finding]:
         return
     folder = environment.cache_dir()
     size = sum(e.size for e in known) / 1e6
-    yield Finding("cache", OK, f"{len(known)} artifacts, {size:.1f} MB, in {folder}")
+    yield Finding("cache", OK, f"{several(len(known), 'artifact')}, {size:.1f} MB, in {folder}")
     bad = [e for e in known if e.problem]
     if bad:
         advice = "They count as missing. Remove them: python -m torch_max_backend cache verify"
@@ -227,6 +228,6 @@ def main(*, compile: bool = True) -> int:
         wrong += finding.state == WRONG
         sys.stdout.write(f"{finding}\n")
         sys.stdout.flush()
-    things = f"{wrong} thing{'s' * (wrong != 1)} wrong" if wrong else "All is well"
+    things = f"{several(wrong, 'thing')} wrong" if wrong else "All is well"
     sys.stdout.write(f"{things}.\n")
     return int(wrong > 0)

@@ -14,6 +14,7 @@ from torch_max_backend import backend
 from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.explanation import original
+from torch_max_backend.log import several
 from torch_max_backend.options import Options
 
 
@@ -85,7 +86,7 @@ class Comparison:
         lines = []
         for k, g in enumerate(self.graphs):
             state = "agrees" if g.results else "departs"
-            lines.append(f"Graph {k} ({g.kind}): {state}, {g.nodes} nodes compared")
+            lines.append(f"Graph {k} ({g.kind}): {state}, {several(g.nodes, 'node')} compared")
             if g.departed:
                 lines.append(f"First of {len(g.departed)} that depart: {g.departed[0]}")
             elif g.worst is not None:

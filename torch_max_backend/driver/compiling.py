@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch_max_backend import environment
 from torch_max_backend.cache import store
 from torch_max_backend.errors import CacheError, CompilationError, StepsError
-from torch_max_backend.log import get_logger, say
+from torch_max_backend.log import get_logger, say, several
 from torch_max_backend.process import fork_safety
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def described(jobs: Sequence[Job]) -> tuple[str, int]:
     """What jobs are, for messages, and how many operators they have."""
     count = sum(job.operators for job in jobs)
     graphs = "a graph" if len(jobs) == 1 else f"{len(jobs)} graphs"
-    return f"{graphs} of {count} operator{'s' * (count != 1)}", count
+    return f"{graphs} of {several(count, 'operator')}", count
 
 
 def show_module(module: Module) -> None:

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from torch_max_backend.explanation.text_report import folded, summary
+from torch_max_backend.log import several
 
 if TYPE_CHECKING:
     from torch_max_backend.explanation.report import Explanation, GraphReport
@@ -60,9 +61,9 @@ def _boxes(graph: GraphReport) -> Iterator[tuple[str, str, str]]:
         if step.startswith("part "):
             part = graph.parts[int(step.removeprefix("part "))]
             cached = "in the cache" if part.cached else "to be compiled"
-            yield "max", f"MAX: {part.operators} operators", cached
+            yield "max", f"MAX: {several(part.operators, 'operator')}", cached
         elif step == "eager":
-            yield "eager", f"eager: {graph.eager} operators", ""
+            yield "eager", f"eager: {several(graph.eager, 'operator')}", ""
         else:
             name = step.split(" ")[0]
             why = next((o.reason for o in graph.operators if o.name == name and o.reason), "")

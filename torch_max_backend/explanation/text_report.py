@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torch_max_backend.log import several
+
 if TYPE_CHECKING:
     from torch_max_backend.explanation.report import Explanation, GraphReport, PartReport
 
@@ -29,7 +31,8 @@ def _text(found: Explanation) -> Iterator[str]:
         if len(graph.steps) > 1:
             yield f"  Order: {' > '.join(folded(graph.steps))}"
         for k, part in enumerate(graph.parts):
-            yield f"  Part {k}: {part.operators} operators, {_engine(part)}, {_cache(part)}"
+            operators = several(part.operators, "operator")
+            yield f"  Part {k}: {operators}, {_engine(part)}, {_cache(part)}"
             for name, why in part.kept.items():
                 yield f"    Not as steps: {name}: {why}" if name else f"    Not as steps: {why}"
         for operator in graph.operators:
@@ -54,10 +57,9 @@ def _text(found: Explanation) -> Iterator[str]:
 
 def summary(found: Explanation) -> str:
     """In one line."""
-    graphs, breaks = len(found.graphs), len(found.breaks)
     parts = [
-        f"{graphs} graph{'s' * (graphs != 1)}",
-        f"{breaks} break{'s' * (breaks != 1)}",
+        several(len(found.graphs), "graph"),
+        several(len(found.breaks), "break"),
         f"{found.lowered:.1%} of operators on MAX",
         f"{found.compiles} to compile",
     ]
@@ -120,12 +122,12 @@ def size(count: int) -> str:
 
 def _count(graph: GraphReport) -> str:
     parts = f" in {len(graph.parts)} parts" if len(graph.parts) > 1 else ""
-    return f"{graph.lowered} operators on MAX{parts}, {graph.eager} in eager PyTorch"
+    return f"{several(graph.lowered, 'operator')} on MAX{parts}, {graph.eager} in eager PyTorch"
 
 
 def _engine(part: PartReport) -> str:
     if part.engine == "steps":
-        return f"{part.steps} steps"
+        return several(part.steps, "step")
     return "compiled by MAX"
 
 

@@ -25,6 +25,7 @@ from torch_max_backend.graph.memory_order import RUNTIME
 from torch_max_backend.graph.nested import CONTROL_FLOW, every_node
 from torch_max_backend.graph.random_seeds import is_random
 from torch_max_backend.graph.shapes import expression, is_scalar_node
+from torch_max_backend.log import several
 from torch_max_backend.max_devices import device_ref
 from torch_max_backend.max_dtypes import max_dtype
 from torch_max_backend.registry.lowerings import Refusal, bind, registry
@@ -198,7 +199,7 @@ def _check_tensor(tensor: torch.Tensor) -> None:
 
 def _report(problems: dict[str, list[tuple[Node, Refusal]]]) -> Iterator[str]:
     count = len(problems)
-    yield f"The max backend cannot convert {count} operator{'s' * (count > 1)} of this graph:"
+    yield f"The max backend cannot convert {several(count, 'operator')} of this graph:"
     for nodes in problems.values():
         node, found = nodes[0]
         times = f" ({len(nodes)} times)" if len(nodes) > 1 else ""

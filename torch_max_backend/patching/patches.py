@@ -13,6 +13,7 @@ from torch import nn
 
 from torch_max_backend.compat import nnsight
 from torch_max_backend.errors import PatchError
+from torch_max_backend.log import several
 from torch_max_backend.patching.observers import PATCH, observed, own_forward
 from torch_max_backend.patching.twins import Twin
 
@@ -81,7 +82,7 @@ class Patch:
         self.restore()
 
     def __repr__(self) -> str:
-        return f"<Patch of {len(self.names)} modules: {', '.join(self.names)}>"
+        return f"<Patch of {several(len(self.names), 'module')}: {', '.join(self.names)}>"
 
     @property
     def in_force(self) -> bool:

@@ -14,6 +14,7 @@ from torch_max_backend.engines.steps.planner.plan import (
 )
 from torch_max_backend.engines.steps.planner.sizes import dense_strides
 from torch_max_backend.engines.steps.programs import Program
+from torch_max_backend.log import several
 
 _SHORT = {"temporary": "t", "input": "in", "output": "out", "constant": "c"}
 
@@ -22,7 +23,7 @@ def text_of(plan: Plan) -> str:
     """The plan, one line a step: its results, what it does, what it reads, the operators behind
     it. Memory is ``t3`` (temporary), ``in0``, ``out0``, ``c2`` (constant); strides are shown where
     a view is not dense."""
-    lines = [f"{len(plan.steps)} steps"]
+    lines = [several(len(plan.steps), "step")]
     for number, step in enumerate(plan.steps):
         if isinstance(step, JumpStep):
             unless = "".join(f" unless {_operand(p, plan)}" for p in step.inputs)
