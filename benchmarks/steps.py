@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks.processes.alone import CASES
 from benchmarks.processes.results import Results, heading
+from torch_max_backend.bench.running import lend_libraries
 
 FRAMEWORKS = ("inductor", "steps", "eager")
 
@@ -60,10 +61,10 @@ def process(module: Sequence[str], caches: Path | None) -> Report:
 
 def fresh(prepared: Path, into: Path) -> Path:
     """Empty caches but for the libraries and headers of ``prepared``."""
-    for name in ("torch_max_backend/steps", "inductor/precompiled_headers"):
-        if (prepared / name).is_dir():
-            shutil.copytree(prepared / name, into / name)
-    (into / "torch_max_backend").mkdir(mode=0o700, parents=True, exist_ok=True)
+    lend_libraries(prepared / "torch_max_backend", into / "torch_max_backend")
+    headers = "inductor/precompiled_headers"
+    if (prepared / headers).is_dir():
+        shutil.copytree(prepared / headers, into / headers)
     return into
 
 

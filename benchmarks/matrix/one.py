@@ -66,6 +66,8 @@ def structure(case: ModelCase) -> dict[str, Any]:
         "small": sum(o.count for o in eager if o.reason == SMALL),
         "fallbacks": dict(sorted(fallbacks.items())),
         "parameters": found.parameters,
+        "whole on steps": not eager
+        and all(part.engine == "steps" for graph in found.graphs for part in graph.parts),
         "why": [
             *sorted({f"{o.name}: {o.reason} ({_short(o.where)})" for o in eager}),
             *sorted(

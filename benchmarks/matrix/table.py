@@ -25,15 +25,16 @@ float32, with a batch of 2, and have been called once in eager before.
 
 - **graphs**, **breaks**: what Dynamo makes of the model. A break is Dynamo's: data decides what the
   program does next, or its source is not understood.
-- **on MAX**: the share of operators that MAX takes. **torch runs**: operators that the backend
-  refuses, with the number of nodes; *small* counts operators of graphs, or of parts between those,
-  that are too small to be worth a call (the option `min_ops`).
+- **on MAX**: the share of operators that MAX takes, on CPU [as steps](engines.md). **torch runs**:
+  operators that the backend refuses, with the number of nodes; *small* counts operators of graphs, or
+  of parts between those, that are too small to be worth a call (the option `min_ops`).
 - **error**: the largest difference from eager in any tensor of the output, beside the largest value
   of that tensor. **from float64**: ours / eager's own. Right is at most 3 times eager's distance
   from float64, or, where the model does not run in float64, 2e-4 from eager; integers are equal, or
   off from float64's in at most 3 times as many places as eager's.
-- **cold s**: CPU / wall seconds of the first call, all caches empty; **warm s**: in a new process
-  that finds them filled. CPU seconds include child processes.
+- **cold s**: CPU / wall seconds of the first call, caches empty but for the
+  [libraries of kernels](engines.md#libraries-of-kernels) that a machine builds once; **warm s**: in
+  a new process that finds them filled. CPU seconds include child processes.
 - **ms**: a call in steady state, median, the three in turns in one process.
 """
 
@@ -105,9 +106,11 @@ def _summary(known: Mapping[str, Reports]) -> Iterator[str]:
     all_of_it = [s for s in taken if not s["small"]]
     yield f"- {len(known)} models; {len(structures)} explained, {len(ran)} compiled and run."
     yield f"- Of those that ran, {len(right)} are right (bar: all)."
+    on_steps = [s for s in structures if s.get("whole on steps")]
     yield (
         f"- Of those explained, {len(taken)} have no operator that is refused (bar: 90%), "
-        f"{len(all_of_it)} run on MAX alone; {len(whole)} are one graph."
+        f"{len(all_of_it)} leave nothing to torch; {len(on_steps)} run as steps whole (bar: 110); "
+        f"{len(whole)} are one graph."
     )
     ratios = {other: _times(known, other) for other in FRAMEWORKS[:-1]}
     for other, times in ratios.items():

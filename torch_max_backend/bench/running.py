@@ -19,6 +19,7 @@ from torch_max_backend import environment
 from torch_max_backend.bench.process import GENERATED, TRUTH
 from torch_max_backend.bench.progress import Progress
 from torch_max_backend.bench.spec import Spec
+from torch_max_backend.cache.kernel_libraries import FOLDER
 
 Row = dict[str, Any]
 
@@ -58,16 +59,22 @@ def run(spec: Spec, frameworks: Sequence[str], rounds: int) -> dict[str, Row]:
 def _caches(folder: Path) -> Mapping[str, str]:
     """Empty caches for all frameworks; what a machine builds once is there already."""
     own = folder / "max"
-    own.mkdir(mode=0o700)
-    built = environment.cache_dir() / "steps"
-    if built.is_dir():
-        # Without what another process is just building.
-        shutil.copytree(built, own / "steps", ignore=shutil.ignore_patterns(".*"))
-        (own / "steps").chmod(0o700)
+    lend_libraries(environment.cache_dir(), own)
     return {
         "TORCH_MAX_BACKEND_CACHE_DIR": str(own),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
     }
+
+
+def lend_libraries(cache: Path, into: Path) -> None:
+    """Make a cache directory, and copy another one's libraries of kernels to it."""
+    into.mkdir(mode=0o700, parents=True, exist_ok=True)
+    built = cache / FOLDER
+    if built.is_dir():
+        # Without what another process is just building.
+        ignored = shutil.ignore_patterns(".*")
+        shutil.copytree(built, into / FOLDER, ignore=ignored, dirs_exist_ok=True)
+        (into / FOLDER).chmod(0o700)
 
 
 def _turn(framework: str, spec: Spec, results: Path, caches: Mapping[str, str]) -> Row:
