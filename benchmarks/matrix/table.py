@@ -26,8 +26,8 @@ float32, with a batch of 2, and have been called once in eager before.
 - **graphs**, **breaks**: what Dynamo makes of the model. A break is Dynamo's: data decides what the
   program does next, or its source is not understood.
 - **on MAX**: the share of operators that MAX takes, on CPU [as steps](engines.md). **torch runs**:
-  operators that the backend refuses, with the number of nodes; *small* counts operators of graphs, or
-  of parts between those, that are too small to be worth a call (the option `min_ops`).
+  operators that the backend refuses, with the number of nodes; *small* counts operators of graphs,
+  or of parts between those, that are too small to be worth a call (the option `min_ops`).
 - **error**: the largest difference from eager in any tensor of the output, beside the largest value
   of that tensor. **from float64**: ours / eager's own. Right is at most 3 times eager's distance
   from float64, or, where the model does not run in float64, 2e-4 from eager; integers are equal, or
