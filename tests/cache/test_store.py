@@ -325,6 +325,9 @@ def test_what_killed_writers_left_is_removed(folder: Path) -> None:
         path.write_bytes(b"partial")
     os.utime(old, (1000, 1000))
     store.put("b", b"x", {})
+    assert old.exists()  # that was looked for when the first was put
+    os.utime(folder.parent / ".pruned", (1000, 1000))
+    store.put("c", b"x", {})
     assert not old.exists()
     assert new.exists()  # another process may be writing it
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 import time
@@ -28,6 +29,9 @@ SUFFIX = ".max"
 _PARTIAL = ".tmp"
 _STALE_NS = 3600 * 10**9
 MAX_BYTES = 8 * 2**30
+# A file beside the folder that says when that was last looked through for what is too much: every
+# hour, and after this share of the bound.
+_PRUNED, _PRUNE_S, _PRUNE_SHARE = ".pruned", 3600, 64
 
 log = get_logger("cache")
 
@@ -187,7 +191,7 @@ def put(
     else:
         _tell(key, "stored")
         with contextlib.suppress(OSError):
-            prune(path.parent)
+            _prune_at_times(path.parent, len(artifact))
 
 
 def not_stored(keys: Iterable[str], error: Exception) -> None:
@@ -225,6 +229,27 @@ def discard(key: str) -> None:
             path.unlink(missing_ok=True)
         except OSError as e:
             warn_once(path.parent, "Artifacts in %s could not be removed: %s", e)
+
+
+# Bytes that this process has written since it last looked.
+_written = 0
+
+
+def _prune_at_times(folder: Path, size: int) -> None:
+    """Prune after an entry of this size was written, unless that was done not long ago: thousands
+    of entries take longer to look through than a small graph takes to plan."""
+    global _written
+    _written += size
+    stamp = folder.parent / _PRUNED
+    try:
+        age = abs(time.time() - stamp.stat().st_mtime)
+    except FileNotFoundError:
+        age = math.inf
+    if age > _PRUNE_S or _written > MAX_BYTES // _PRUNE_SHARE:
+        _written = 0
+        with contextlib.suppress(OSError):
+            stamp.touch(0o600)
+        prune(folder)
 
 
 def prune(folder: Path) -> None:
