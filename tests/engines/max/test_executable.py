@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tests.precompiled import Case, Precompiled
+from torch_max_backend import ExecutionError
 
 pytestmark = pytest.mark.xdist_group("compile-0")
 
@@ -139,6 +140,7 @@ CASES = {
         dynamic=True,
     ),
     "dynamic_mutation": Case(lambda: mutate, lambda: [(numbers(3, 4),)], dynamic=True),
+    "rolled": Case(lambda: lambda x, n: x.roll(n, 0), lambda: [(numbers(7, 4), 2)], dynamic=True),
 }
 
 
@@ -289,6 +291,17 @@ def test_one_compile_serves_all_sizes(
         )
         torch.testing.assert_close(tensors(arguments), tensors(copies))
     assert programs.loaded == 1
+
+
+def test_a_size_that_is_negative(programs: Precompiled) -> None:
+    function, x = programs.compiled("rolled"), numbers(7, 4)
+    assert torch.equal(function(x, 3), x.roll(3, 0))
+    if programs.engine == "steps":
+        assert torch.equal(function(x, -3), x.roll(-3, 0))
+    else:
+        with pytest.raises(ExecutionError, match="no negative one"):
+            function(x, -3)
+    assert torch.equal(function(x, 1), x.roll(1, 0))
 
 
 @pytest.mark.parametrize("name", ["add", "mutate_strided", "size_as_data", "layouts_dynamic"])

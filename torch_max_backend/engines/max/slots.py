@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torch_max_backend.engines.max.buffers import plain, to_buffer
+from torch_max_backend.errors import ExecutionError
 from torch_max_backend.gemm_providers.choice import routine
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.runtime.seeds import draw
@@ -90,7 +91,14 @@ class _Carrier(Slot):
         self.number = number
 
     def buffer(self, arguments: list[Any], numbers: Sequence[Any], pending: list[Any]) -> Any:
-        return to_buffer(torch.empty((numbers[self.number], 0), dtype=torch.int8))
+        size = numbers[self.number]
+        if size < 0:
+            raise ExecutionError(
+                f"A number that the graph takes as a symbolic size is {size}, and what MAX has "
+                "compiled takes no negative one.",
+                "Compile for that number (dynamic=False), or use the steps engine.",
+            )
+        return to_buffer(torch.empty((size, 0), dtype=torch.int8))
 
 
 class _Scalar(Slot):
