@@ -48,7 +48,7 @@ def run(
     capfd: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[Any, str, str]]:
     """Runs ``cache warm`` with a script of this text; returns status, stdout and stderr."""
-    monkeypatch.setattr(private_folders, "_refused", set())
+    monkeypatch.setattr(private_folders, "known", private_folders.Known())
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
 

@@ -49,7 +49,7 @@ def hypot(monkeypatch: pytest.MonkeyPatch, private_cache: Path) -> Callable[[Any
     import torch_max_backend.ops  # noqa: F401
 
     kept = {k: v for k, v in registry.items() if k is not aten.hypot.default}
-    monkeypatch.setattr(registry, "_lowerings", kept)
+    monkeypatch.setattr(registry, "lowerings", kept)
 
     def lower(function: Any) -> None:
         if function is not None:

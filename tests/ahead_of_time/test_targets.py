@@ -75,10 +75,10 @@ def test_each_target_is_compiled_once(made_up: list[Any], tmp_path: Path) -> Non
 
 
 def test_a_machine_without_the_gpu_refuses(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "_gpu", lambda: None)
+    monkeypatch.setattr(targets, "gpu_here", lambda: None)
     with pytest.raises(PackageError, match="needs a GPU of sm_90a, and torch sees none"):
         load(package)
-    monkeypatch.setattr(targets, "_gpu", lambda: ("cuda", "sm_80"))
+    monkeypatch.setattr(targets, "gpu_here", lambda: ("cuda", "sm_80"))
     with pytest.raises(PackageError, match="needs a GPU of sm_90a, and this one is sm_80"):
         load(package)
 
@@ -129,7 +129,7 @@ def test_where_a_package_runs(
     name: str, here: tuple[str, str], fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = "abm avx avx2 bmi1 bmi2 cx16 f16c fma movbe popcnt sse4_1 sse4_2 ssse3"
-    monkeypatch.setattr(targets, "_gpu", lambda: here)
+    monkeypatch.setattr(targets, "gpu_here", lambda: here)
     monkeypatch.setattr(targets, "cpu_info", lambda: {"flags": flags})
     monkeypatch.setattr(targets.platform, "machine", lambda: "x86_64")
     assert (Target.of(name).lacks() == "") == fits

@@ -23,7 +23,7 @@ X = torch.ones(3)
 
 @pytest.fixture(autouse=True)
 def empty(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_folders, "_refused", set())
+    monkeypatch.setattr(private_folders, "known", private_folders.Known())
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def counted(owner, name, what):
     setattr(owner, name, call)
 
 counted(module, "compile_module", "compiled")
-counted(kernel_sources, "_precompile", "precompiled")
+counted(kernel_sources, "precompile", "precompiled")
 
 def compiled(op):
     return torch.compile(lambda x: op(x), backend=max_backend, fullgraph=True)(x)
@@ -180,7 +180,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Registers lowerings of ``hypot`` for the time of a test."""
     import torch_max_backend.ops  # noqa: F401
 
-    monkeypatch.setattr(registry, "_lowerings", dict(registry))
+    monkeypatch.setattr(registry, "lowerings", dict(registry))
     return lambda function=own, **fields: map_to(HYPOT, override=True, **fields)(function)
 
 

@@ -24,7 +24,7 @@ PARTS = {"torch": "2.15", "graph": "77"}
 
 @pytest.fixture(autouse=True)
 def folder(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(private_folders, "_refused", set())
+    monkeypatch.setattr(private_folders, "known", private_folders.Known())
     return private_cache / "artifacts"
 
 
@@ -233,7 +233,7 @@ def test_a_link_or_file_in_place_of_the_directory_is_not_used(
     assert list((tmp_path / "elsewhere").iterdir()) == []
     folder.unlink()
     folder.write_text("")
-    private_folders._refused.clear()
+    private_folders.known.warned.clear()
     refuse(folder, caplog, "exists")
 
 

@@ -32,7 +32,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch_max_backend.ops  # noqa: F401
 
     kept = {k: v for k, v in registry.items() if k not in (ONE, TWO, SEVERAL)}
-    monkeypatch.setattr(registry, "_lowerings", kept)
+    monkeypatch.setattr(registry, "lowerings", kept)
 
 
 def build(function: Callable[..., Any], *arguments: Any, dynamic: bool = False) -> str:

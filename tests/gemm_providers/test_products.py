@@ -158,7 +158,7 @@ def _programs(name: str) -> dict[str, Program]:
         programs[n] = Program(n, function, tensors)
         if "float64" in n:
             programs[f"{n} dynamic"] = Program(n, function, tensors, dynamic=True)
-    with mock.patch.object(bank, "_made_by_intel", return_value=name == "mkl"):
+    with mock.patch.object(bank, "made_by_intel", return_value=name == "mkl"):
         bank.provider.cache_clear()
         compile_together(list(programs.values()))
     bank.provider.cache_clear()

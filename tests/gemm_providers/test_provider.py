@@ -56,7 +56,7 @@ def test_a_routine_that_computes_wrong_is_passed_over(
     candidates: Candidates, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     candidates["mkl"] = lambda: _provider("the wrong one", _idle)
-    monkeypatch.setattr(bank, "_made_by_intel", lambda: True)
+    monkeypatch.setattr(bank, "made_by_intel", lambda: True)
     with caplog.at_level(logging.WARNING, "torch_max_backend"):
         assert bank.provider("mkl") is None
     assert "the wrong one" in caplog.text
@@ -71,7 +71,7 @@ def test_the_fastest_for_the_processor_is_taken(
 ) -> None:
     candidates["mkl"] = lambda: _provider("mkl", _idle)
     monkeypatch.setattr(bank, "multiplies", lambda found, dtype: True)
-    monkeypatch.setattr(bank, "_made_by_intel", lambda: intel)
+    monkeypatch.setattr(bank, "made_by_intel", lambda: intel)
     found = bank.provider()
     assert found is not None
     assert found.name == chosen

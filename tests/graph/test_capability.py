@@ -44,7 +44,7 @@ def raised(kind: type[MaxBackendError], function: Callable[..., Any], *arguments
 def without(monkeypatch: pytest.MonkeyPatch, *ops: Any) -> None:
     import torch_max_backend.ops  # noqa: F401
 
-    monkeypatch.setattr(registry, "_lowerings", {k: v for k, v in registry.items() if k not in ops})
+    monkeypatch.setattr(registry, "lowerings", {k: v for k, v in registry.items() if k not in ops})
 
 
 def three(x: Tensor, y: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def test_quantized_tensors() -> None:
 
 def test_sizes_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     aten_nonzero = replace(registry[aten.nonzero.default], sizes_from_data=False)
-    monkeypatch.setitem(registry._lowerings, aten.nonzero.default, aten_nonzero)
+    monkeypatch.setitem(registry.lowerings, aten.nonzero.default, aten_nonzero)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         text = raised(UnsupportedOperatorError, lambda x: x.nonzero() + 1, torch.ones(3))
     assert "aten.nonzero.default(f32[3])" in text

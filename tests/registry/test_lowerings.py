@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 @pytest.fixture(autouse=True)
 def empty_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    monkeypatch.setattr(registry, "_lowerings", {})
+    monkeypatch.setattr(registry, "lowerings", {})
     return registry
 
 

@@ -26,10 +26,10 @@ from torch_max_backend.engines.max.loading import load_models, load_serialized
 from torch_max_backend.engines.max.module import compile_module, serialized
 from torch_max_backend.errors import CacheError
 from torch_max_backend.registry.kernel_sources import (
-    _precompile,
     kernel_library_name,
     kernel_library_names,
     kernel_sources,
+    precompile,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def kept_compiles() -> Iterator[None]:
         mock.patch.object(module, "compile_module", _compiled),
         mock.patch.object(module, "serialized", lambda made: made.artifact),
         mock.patch.object(loading, "load_models", _loaded),
-        mock.patch.object(kernel_sources, "_precompile", _precompiled),
+        mock.patch.object(kernel_sources, "precompile", _precompiled),
     ):
         yield
 
@@ -133,7 +133,7 @@ def _precompiled(sources: Path, out: Path) -> None:
     if known.is_file():
         shutil.copy(known, out)
         return
-    _precompile(sources, out)
+    precompile(sources, out)
     if out.name in kernel_library_names():
         _KERNELS.mkdir(parents=True, exist_ok=True)
         partial = _KERNELS / f".partial-{secrets.token_hex(8)}"

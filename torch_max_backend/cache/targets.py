@@ -95,7 +95,7 @@ def _has(processor: str) -> bool:
 
 
 def _lacking_gpu(target: Target) -> str:
-    here = _gpu()
+    here = gpu_here()
     if here is None:
         return f"a GPU of {target.architecture}, and torch sees none"
     api, architecture = here
@@ -108,7 +108,7 @@ def _lacking_gpu(target: Target) -> str:
     return ""
 
 
-def _gpu() -> tuple[str, str] | None:
+def gpu_here() -> tuple[str, str] | None:
     """The API and the architecture of the first GPU that torch sees."""
     if not torch.cuda.is_available():
         return None

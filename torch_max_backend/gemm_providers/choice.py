@@ -40,7 +40,7 @@ def provider(name: str | None = None) -> Provider | None:
         ``None`` if the library is missing or computes a wrong product.
     """
     if name is None:
-        order = ("mkl", "mojo") if _made_by_intel() else ("mojo",)
+        order = ("mkl", "mojo") if made_by_intel() else ("mojo",)
         return next(found for n in order if (found := provider(n)) is not None)
     if name not in names():
         return None
@@ -51,7 +51,8 @@ def provider(name: str | None = None) -> Provider | None:
     return None
 
 
-def _made_by_intel() -> bool:
+def made_by_intel() -> bool:
+    """Whether the processor is one of Intel's."""
     return cpu_info().get("vendor_id") == "GenuineIntel"
 
 

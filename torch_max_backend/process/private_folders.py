@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,11 +19,25 @@ from torch_max_backend.process.temporary_folders import folder_until_exit
 T = TypeVar("T")
 
 log = get_logger("cache")
-# Folders, each with the warning that was given for it.
-_refused: set[str] = set()
-# Folders in which writing failed, and temporary folders that stand in for some.
-_unwritable: set[str] = set()
-_instead: dict[str, Path] = {}
+
+
+@dataclass
+class Known:
+    """What this process has learnt of the folders.
+
+    Attributes:
+        warned: Folders, each with the warning that was given for it.
+        unwritable: Those in which writing failed.
+        instead: Temporary folders that stand in for some.
+    """
+
+    warned: set[str] = field(default_factory=set)
+    unwritable: set[str] = field(default_factory=set)
+    instead: dict[str, Path] = field(default_factory=dict)
+
+
+# Can be set, by who begins anew.
+known = Known()
 
 # More than any file of the cache directory but large artifacts takes.
 _ROOM = 32 * 2**20
@@ -77,8 +92,8 @@ def warn_once(folder: str | Path, message: str, error: object) -> None:
         error: What went wrong.
     """
     key = f"{folder} {message}"
-    if key not in _refused:
-        _refused.add(key)
+    if key not in known.warned:
+        known.warned.add(key)
         log.warning(message, folder, error)
 
 
@@ -91,7 +106,7 @@ def folder_to_write(name: str) -> Path:
     Raises:
         CacheError: There can be no temporary folder either.
     """
-    if environment.cache_enabled() and place(name) not in _unwritable:
+    if environment.cache_enabled() and place(name) not in known.unwritable:
         folder = private_dir(name)
         if folder is not None:
             return folder
@@ -116,12 +131,12 @@ def written_in(name: str, write: Callable[[Path], T]) -> T:
         CacheError: The temporary folder cannot be written to either.
     """
     folder = folder_to_write(name)
-    if folder != _instead.get(place(name)):
+    if folder != known.instead.get(place(name)):
         try:
             return write(folder)
         except OSError as e:
             warn_once(folder, "The cache directory %s cannot be written to: %s", e)
-            _unwritable.add(place(name))
+            known.unwritable.add(place(name))
     try:
         return write(_temporary(name))
     except OSError as e:
@@ -144,10 +159,10 @@ def check_room(folder: Path) -> None:
 
 def _temporary(name: str) -> Path:
     """The temporary folder that stands in for a folder of the cache directory."""
-    found = _instead.get(place(name))
+    found = known.instead.get(place(name))
     if found is None or not found.is_dir():
         try:
-            found = _instead[place(name)] = folder_until_exit()
+            found = known.instead[place(name)] = folder_until_exit()
         except OSError as e:
             raise _nowhere(e) from e
     return found
@@ -163,4 +178,4 @@ def _nowhere(error: OSError) -> CacheError:
 @fork_safety.in_child
 def _in_child() -> None:
     """The parent removes its folders when it ends."""
-    _instead.clear()
+    known.instead.clear()

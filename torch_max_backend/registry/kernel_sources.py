@@ -141,7 +141,7 @@ def _precompiled_in(folder: Path, library: str | Path, name: str) -> Path:
         sources = partial / "sources"
         _copy(library, sources) if isinstance(library, Path) else _gather(library, sources)
         try:
-            _precompile(sources, partial / name)
+            precompile(sources, partial / name)
         except CompilationError:
             check_room(folder)
             raise
@@ -214,7 +214,12 @@ def _copy(source: Path, folder: Path) -> None:
     (folder / "__init__.mojo").write_text(f"from .{source.stem} import *\n")
 
 
-def _precompile(sources: Path, out: Path) -> None:
+def precompile(sources: Path, out: Path) -> None:
+    """Have Mojo compile the package in a folder to a file.
+
+    Raises:
+        CompilationError: It does not compile, or there is no Mojo.
+    """
     mojo = Path(sysconfig.get_path("scripts")) / "mojo"
     command = [str(mojo) if mojo.is_file() else "mojo", "precompile"]
     command += [str(sources), "-o", str(out)]

@@ -104,16 +104,20 @@ def _with_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> A
 
 
 class Registry(Mapping[OpOverload, Lowering]):
-    """The lowerings by overload."""
+    """The lowerings by overload.
+
+    Attributes:
+        lowerings: Those that are loaded; can be set, to have others for a while.
+    """
 
     def __init__(self) -> None:
-        self._lowerings: dict[OpOverload, Lowering] = {}
+        self.lowerings: dict[OpOverload, Lowering] = {}
         self._later: dict[str, Callable[[], object]] = {}
 
     def __getitem__(self, op: OpOverload) -> Lowering:
-        if op not in self._lowerings and isinstance(op, OpOverload) and op.namespace in self._later:
+        if op not in self.lowerings and isinstance(op, OpOverload) and op.namespace in self._later:
             self._later.pop(op.namespace)()
-        return self._lowerings[op]
+        return self.lowerings[op]
 
     def later(self, namespace: str, load: Callable[[], object]) -> None:
         """Call ``load``, which adds lowerings, when one for an operator of ``namespace`` is first
@@ -121,23 +125,23 @@ class Registry(Mapping[OpOverload, Lowering]):
         self._later[namespace] = load
 
     def __iter__(self) -> Iterator[OpOverload]:
-        return iter(self._lowerings)
+        return iter(self.lowerings)
 
     def __len__(self) -> int:
-        return len(self._lowerings)
+        return len(self.lowerings)
 
     def add(self, lowering: Lowering, override: bool) -> None:
-        if lowering.op in self._lowerings and not override:
-            old = self._lowerings[lowering.op].function
+        if lowering.op in self.lowerings and not override:
+            old = self.lowerings[lowering.op].function
             raise RegistrationError(
                 f"{lowering.op} already has a lowering: {old.__module__}.{old.__qualname__}.",
                 "Pass override=True to map_to to replace it.",
             )
-        self._lowerings[lowering.op] = lowering
+        self.lowerings[lowering.op] = lowering
 
     def remove(self, op: OpOverload) -> None:
         """Forget the lowering of an overload (for tests and interactive use)."""
-        del self._lowerings[op]
+        del self.lowerings[op]
 
 
 registry = Registry()

@@ -16,7 +16,7 @@ def environment(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
     from torch_max_backend.cache import compatibility, transfer
 
     here = dict(HERE)
-    monkeypatch.setattr(private_folders, "_refused", set())
+    monkeypatch.setattr(private_folders, "known", private_folders.Known())
     for module in (compatibility, transfer):
         monkeypatch.setattr(module, "environment_components", lambda: here)
     return here

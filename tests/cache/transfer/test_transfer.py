@@ -167,7 +167,7 @@ def test_kernels_arrive_where_they_are_looked_for(
     def compiled(out: Path) -> None:
         raise AssertionError("the kernels are compiled again")
 
-    monkeypatch.setattr(module, "_precompile", compiled)
+    monkeypatch.setattr(module, "precompile", compiled)
     found = module._precompiled.__wrapped__(module.BASE, module.kernel_library_name())
     assert found.read_bytes() == kernels.read_bytes()
 

@@ -14,9 +14,7 @@ from torch_max_backend.registry import kernel_sources
 
 @pytest.fixture(autouse=True)
 def folder(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(private_folders, "_refused", set())
-    monkeypatch.setattr(private_folders, "_unwritable", set())
-    monkeypatch.setattr(private_folders, "_instead", {})
+    monkeypatch.setattr(private_folders, "known", private_folders.Known())
     kernel_sources._precompiled.cache_clear()
     yield private_cache
     kernel_sources._precompiled.cache_clear()
@@ -38,5 +36,5 @@ def precompiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         done.append(out)
         out.write_bytes(b"library")
 
-    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
+    monkeypatch.setattr(kernel_sources, "precompile", precompile)
     return done

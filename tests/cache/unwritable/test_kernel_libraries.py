@@ -70,7 +70,7 @@ def test_a_compiler_that_cannot_write_is_no_error_of_the_sources(
     warnings: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    working = kernel_sources._precompile
+    working = kernel_sources.precompile
     full = False
 
     def precompile(sources: Path, out: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_compiler_that_cannot_write_is_no_error_of_the_sources(
         if full:
             raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
+    monkeypatch.setattr(kernel_sources, "precompile", precompile)
     monkeypatch.setattr(os, "fsync", fsync)
     assert kernel_sources.kernel_library_path("fft.fft").read_bytes() == b"library"
     assert len(warnings()) == 1
@@ -96,7 +96,7 @@ def test_an_error_of_the_sources_is_one(
     def precompile(sources: Path, out: Path) -> None:
         raise CompilationError("expected argument name")
 
-    monkeypatch.setattr(kernel_sources, "_precompile", precompile)
+    monkeypatch.setattr(kernel_sources, "precompile", precompile)
     with pytest.raises(CompilationError, match="expected argument name"):
         kernel_sources.kernel_library_path("fft.fft")
     assert not warnings()

@@ -24,8 +24,7 @@ def forget(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "64")
     for name in ("_loaded", "_addresses", "_failed"):
         patch.setattr(libraries, name, {})
-    for name, empty in (("_refused", set()), ("_unwritable", set()), ("_instead", {})):
-        patch.setattr(private_folders, name, empty)
+    patch.setattr(private_folders, "known", private_folders.Known())
     runner.cache_clear()
 
 
