@@ -79,7 +79,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the processes of tests what is not theirs: it is a fifth of their time."""
-    # Nobody need look for garbage among what collecting has made, nor often: graphs are many objects.
+    # Nobody need look for garbage among what collecting has made, nor often beside graphs.
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 20, 20)
