@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_max_backend.compat.tracing import pytree
+from torch_max_backend.log import several
 
 # Largest difference from eager float32 beside eager's largest value, where float64 says nothing.
 TOLERANCE = 2e-4
@@ -83,8 +84,8 @@ class Errors:
 
 
 def errors(actual: list[Tensor], expected: list[Tensor], truth: list[Tensor] | None) -> Errors:
-    """Compare tensor by tensor: number, dtypes and shapes, floats as above; integers are equal, or,
-    all tensors of them together, off from float64's in at most ``SLACK`` times as many places as
+    """Compare tensor by tensor: number, dtypes and shapes, floats as above; integers are equal, or
+    all tensors of them together off from float64's in at most ``SLACK`` times as many places as
     eager's (what a detector keeps of boxes that almost tie)."""
     if len(actual) != len(expected):
         return _wrong(f"{len(actual)} tensors instead of {len(expected)}")
@@ -100,7 +101,7 @@ def errors(actual: list[Tensor], expected: list[Tensor], truth: list[Tensor] | N
         if not e.is_floating_point():
             off = int((a != e).sum())
             if off and not (truth and _as_near(integers, actual, expected, truth)):
-                wrong = wrong or f"tensor {i} ({e.dtype}) differs in {off} places"
+                wrong = wrong or f"tensor {i} ({e.dtype}) differs in {several(off, 'place')}"
             continue
         here = _distance(a, e)
         error = max(error, here)

@@ -30,8 +30,8 @@ float32, with a batch of 2, and have been called once in eager before.
   or of parts between those, that are too small to be worth a call (the option `min_ops`).
 - **error**: the largest difference from eager in any tensor of the output, beside the largest value
   of that tensor. **from float64**: ours / eager's own. Right is at most 3 times eager's distance
-  from float64, or, where the model does not run in float64, 2e-4 from eager; integers are equal, or,
-  all of a model's together, off from float64's in at most 3 times as many places as eager's.
+  from float64, or, where the model does not run in float64, 2e-4 from eager; integers are equal, or
+  all of a model's together off from float64's in at most 3 times as many places as eager's.
 - **cold s**: CPU / wall seconds of the first call, caches empty but for the
   [libraries of kernels](engines.md#libraries-of-kernels) that a machine builds once; **warm s**: in
   a new process that finds them filled. CPU seconds include child processes.

@@ -78,7 +78,7 @@ def test_nine_of_ten_models_have_no_fallback() -> None:
         ([torch.ones(3) * (1 + 1e-7), torch.tensor([1, 2])], ""),
         ([torch.ones(3) * 1.01, torch.tensor([1, 2])], "tensor 0 is 1.0e-02 from eager"),
         ([torch.tensor([1, float("nan"), 1]), torch.tensor([1, 2])], "tensor 0 is inf from eager"),
-        ([torch.ones(3), torch.tensor([1, 3])], "tensor 1 (torch.int64) differs in 1 places"),
+        ([torch.ones(3), torch.tensor([1, 3])], "tensor 1 (torch.int64) differs in 1 place"),
         ([torch.ones(1, 3), torch.tensor([1, 2])], "tensor 0 is torch.float32[1, 3]"),
         ([torch.ones(3)], "1 tensors instead of 2"),
     ],
