@@ -89,6 +89,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     torch._dynamo.guards.profile_guard_manager = lambda *arguments: 0.0
 
 
+def pytest_unconfigure() -> None:
+    # MAX's modules tell at exit of what was not collected.
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--all-samples"):
         return
