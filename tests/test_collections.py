@@ -1,8 +1,9 @@
-"""The collector of garbage rests while a graph is compiled, and has nothing to catch up on then."""
+"""The collector of garbage rests while a graph is compiled, and what was there counts as old."""
 
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -18,18 +19,38 @@ def nothing_is_frozen() -> Iterator[None]:
     gc.freeze()
 
 
-def test_what_was_made_counts_as_old() -> None:
-    collections = [s["collections"] for s in gc.get_stats()]
+class Node:
+    """What can hold itself."""
+
+
+def garbage() -> weakref.ref[Node]:
+    node = Node()
+    node.__dict__["self"] = node
+    return weakref.ref(node)
+
+
+def collections() -> list[int]:
+    return [generation["collections"] for generation in gc.get_stats()]
+
+
+def test_what_was_there_counts_as_old() -> None:
+    gc.collect(1)
+    made = [[] for _ in range(10_000)]  # type: ignore[var-annotated]
     with collected_later():
-        made: list[list[int]] = [[] for _ in range(100_000)]
+        before = collections()
         assert not gc.isenabled()
+        young = {id(x) for k in (0, 1) for x in gc.get_objects(k)}
+        assert young.isdisjoint(map(id, made))
+        assert gc.get_count()[1:] == (0, 0)
+        left = garbage()
+        more = [[] for _ in range(100_000)]  # type: ignore[var-annotated]
+        assert collections() == before
     assert gc.isenabled()
-    assert [s["collections"] for s in gc.get_stats()] == collections
-    young, *older = gc.get_count()
-    assert young < 1000
-    assert older == [0, 0]
     assert gc.get_freeze_count() == 0
-    made[0].append(0)
+    gc.collect(1)
+    assert left() is None
+    assert collections()[2] == before[2]
+    assert len(more) > len(made)
 
 
 def test_what_is_frozen_stays_so() -> None:

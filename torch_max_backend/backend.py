@@ -140,19 +140,20 @@ def _hook_came_late(kind: type) -> None:
 
 @contextmanager
 def collected_later() -> Iterator[None]:
-    """Tracing makes many objects, and lets go of few that hold each other: a collection, which
-    looks at all objects of the process, costs more than it frees. Afterwards all count as old, as
-    they would had there been one: it was due in the graph's first call, and took 0.25 s of that."""
+    """Tracing makes many objects, and lets go of few that hold each other: a collection of all
+    objects of the process costs more than it frees. None in the body; and what Dynamo has made
+    counts as old, as it would after the one that was due in the graph's first call and took 0.25 s
+    of it. What the body leaves is found by collections of what is young."""
     was = gc.isenabled()
     gc.disable()
+    # What somebody else has frozen stays so.
+    if was and not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
     try:
         yield
     finally:
         if was:
-            # What somebody else has frozen stays so.
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
 
 
