@@ -209,6 +209,7 @@ class _Graph:
     def __init__(self, compiled: Any, autocast_off: bool) -> None:
         self.code: Callable[..., Any] | None = None
         self.settled: Callable[..., Any] | None = None
+        self._graph: Any = None
         self._autocast_off = autocast_off
         self._looks = 64
         self.learn(compiled)
