@@ -31,6 +31,22 @@ def test_import_reads_no_variable_loads_no_max_and_sets_no_log_level() -> None:
     assert done.returncode == 0, done.stderr
 
 
+COLLECTIONS = """
+import gc, torch, torch_max_backend
+gc.collect()
+before = gc.get_stats()[2]["collections"]
+torch_max_backend.max_backend
+assert gc.isenabled() and not gc.get_freeze_count()
+assert gc.get_stats()[2]["collections"] == before
+assert len(gc.get_objects(generation=0)) < 10_000
+"""
+
+
+def test_nothing_looks_for_garbage_among_what_is_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECTIONS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_backend_is_registered_by_name() -> None:
     from torch._dynamo.backends.registry import lookup_backend
 

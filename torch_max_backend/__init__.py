@@ -1,7 +1,9 @@
 """PyTorch models on Modular MAX. Each name is imported when it is first used: whoever loads a
 package needs nothing of what compiles, which takes longer to import than the package to load."""
 
+import gc
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,9 +90,25 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_PLACES.get(name, 'errors')}"), name)
+    value = getattr(_imported(f"{__name__}.{_PLACES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
+
+
+def _imported(name: str) -> ModuleType:
+    """A module. What importing makes is no garbage: to look for some would take a third of the
+    time. All of it counts as old afterwards."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        if was:
+            # What somebody else has frozen stays so.
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 def __dir__() -> list[str]:
