@@ -1,10 +1,11 @@
 """PyTorch models on Modular MAX. Each name is imported when it is first used: whoever loads a
 package needs nothing of what compiles, which takes longer to import than the package to load."""
 
-import gc
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from torch_max_backend.process.garbage import collected_later, count_as_old
 
 if TYPE_CHECKING:
     from torch_max_backend.ahead_of_time.exporting import export
@@ -97,18 +98,11 @@ def __getattr__(name: str) -> Any:
 
 def _imported(name: str) -> ModuleType:
     """A module. What importing makes is no garbage: to look for some would take a third of the
-    time. All of it counts as old afterwards."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        if was:
-            # What somebody else has frozen stays so.
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
+    time."""
+    with collected_later():
+        found = import_module(name)
+        count_as_old()
+    return found
 
 
 def __dir__() -> list[str]:

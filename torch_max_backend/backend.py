@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
@@ -38,6 +37,7 @@ from torch_max_backend.errors import (
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.process import fork_fallback, fork_safety
+from torch_max_backend.process.garbage import collected_later, count_as_old
 from torch_max_backend.registry import type_checks  # noqa: F401  imports beartype, for good
 from torch_max_backend.runtime.resident import release_gpu_code
 
@@ -94,7 +94,10 @@ class MaxBackend:
                 parsed = replace(parsed, cache=True, fallback="error", background=False)
             try:
                 fork_safety.check()
+                # Tracing lets go of few objects that hold each other.
                 with collected_later():
+                    # Dynamo has made so many that a collection of all is due in the first call.
+                    count_as_old()
                     compiled = self._compile(module, example_inputs, parsed)
                 if saved:
                     return compiled
@@ -136,25 +139,6 @@ def _hook_came_late(kind: type) -> None:
         "each call looks for them.",
         kind.__name__,
     )
-
-
-@contextmanager
-def collected_later() -> Iterator[None]:
-    """Tracing makes many objects, and lets go of few that hold each other: a collection of all
-    objects of the process costs more than it frees. None in the body; and what Dynamo has made
-    counts as old, as it would after the one that was due in the graph's first call and took 0.25 s
-    of it. What the body leaves is found by collections of what is young."""
-    was = gc.isenabled()
-    gc.disable()
-    # What somebody else has frozen stays so.
-    if was and not gc.get_freeze_count():
-        gc.freeze()
-        gc.unfreeze()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class Compilers(Protocol):
