@@ -88,6 +88,12 @@ def test_an_unsupported_operator(hypot: Callable[[Any], None]) -> None:
     assert f"{__file__}:" in str(caught.value)
 
 
+def test_an_operator_in_torchs_own_code_is_placed_by_its_module(private_cache: Path) -> None:
+    layers = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(3, 2)))
+    with pytest.raises(UnsupportedOperatorError, match=r"of module 1\.0 \(Linear\)"):
+        compiled(layers.bfloat16(), torch.ones(4, 3))
+
+
 def test_a_failing_lowering(hypot: Callable[[Any], None]) -> None:
     def lowering(self: Any, other: Any) -> Any:
         raise ValueError("not today")

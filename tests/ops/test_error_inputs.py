@@ -30,6 +30,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "memory beyond the tensor": (
         lambda x, y: x.as_strided_scatter(y, [2, 2], [200, 200]), [X, X[:, :2]],
     ),
+    "a product of two dtypes": (torch.mm, [X, X.t().bfloat16()]),
+    "a batch of products of two dtypes": (torch.bmm, [X[None], X.t()[None].double()]),
+    "a layer of another dtype": (torch.nn.functional.linear, [X, X.bfloat16(), X[:, 0].bfloat16()]),
+    "a bias of another dtype": (torch.nn.functional.linear, [X, X, X[:2, 0].double()]),
 }  # fmt: skip
 
 

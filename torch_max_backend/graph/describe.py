@@ -12,6 +12,10 @@ from torch.fx.graph import dtype_abbrs
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in .*)?$')
 
+# How Dynamo names a module: the variable that holds the model, then the children's names.
+_ROOT = re.compile(r"^L\['\w+'\]")
+_CHILD = re.compile(r"\._modules\['([^']+)'\]")
+
 
 def describe_value(value: Any) -> str:
     """A tensor as ``f32[2, 3]``, anything else as Python writes it."""
@@ -52,7 +56,22 @@ def source_line(node: Node) -> str | None:
     return found
 
 
+def module_of(node: Node) -> str | None:
+    """The module whose forward made the node, as ``layers.0 (Linear)``, where torch recorded it."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return None
+    path, kind = stack[-1]
+    path = _ROOT.sub("", _CHILD.sub(r".\1", path)).lstrip(".")
+    name = getattr(kind, "__name__", str(kind).rpartition(".")[2])
+    return f"{path} ({name})" if path else name
+
+
 def where(node: Node) -> str:
-    """The sentence that places a node: its name in the graph and the user's source line."""
-    line = source_line(node)
-    return f"  at {line}" if line else f"  at graph node {node.name!r} (no source line recorded)"
+    """The sentence that places a node: the user's source line; in code of torch, as a
+    ``nn.Sequential`` that is compiled itself, the module and the name in the graph."""
+    line, module = source_line(node), module_of(node)
+    if line:
+        return f"  at {line}"
+    module = f" of module {module}" if module else ""
+    return f"  at graph node {node.name!r}{module} (no source line recorded)"

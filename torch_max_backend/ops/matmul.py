@@ -17,7 +17,7 @@ from torch_max_backend.ops.common import numerics, tf32
 from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import constant, full, opmath
 from torch_max_backend.ops.common.reduce import is_empty
-from torch_max_backend.registry.lowerings import map_to
+from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
 
@@ -109,7 +109,33 @@ def _by_bank(
     return ops.reshape(result.tensor, shape)
 
 
-@map_to(aten.mm.default, native16=True, bank=True)
+def _mixed(first: torch.Tensor, *others: torch.Tensor) -> Refusal | None:
+    for other in others:
+        if other.dtype != first.dtype:
+            kinds = f"{first.dtype} and {other.dtype}"
+            return Refusal(f"torch multiplies no matrices of {kinds}; convert one of them")
+    return None
+
+
+def _mixed_matrices(self: torch.Tensor, mat2: torch.Tensor) -> Refusal | None:
+    return _mixed(self, mat2)
+
+
+def _mixed_sum(self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor) -> Refusal | None:
+    return _mixed(mat1, mat2, self)
+
+
+def _mixed_batches(
+    self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor
+) -> Refusal | None:
+    return _mixed(batch1, batch2, self)
+
+
+def _mixed_vectors(self: torch.Tensor, mat: torch.Tensor, vec: torch.Tensor) -> Refusal | None:
+    return _mixed(mat, vec, self)
+
+
+@map_to(aten.mm.default, supports=_mixed_matrices, native16=True, bank=True)
 def mm(self: TensorValue, mat2: TensorValue) -> TensorValue:
     """mm(Tensor self, Tensor mat2) -> Tensor"""
     return product(self, mat2)
@@ -121,13 +147,13 @@ def narrow_mm(mat1: TensorValue, mat2: TensorValue) -> TensorValue:
     return product(mat1, mat2)
 
 
-@map_to(aten.bmm.default, native16=True, bank=True)
+@map_to(aten.bmm.default, supports=_mixed_matrices, native16=True, bank=True)
 def bmm(self: TensorValue, mat2: TensorValue) -> TensorValue:
     """bmm(Tensor self, Tensor mat2) -> Tensor"""
     return product(self, mat2)
 
 
-@map_to(aten.addmm.default, native16=True, bank=True)
+@map_to(aten.addmm.default, supports=_mixed_sum, native16=True, bank=True)
 def addmm(
     self: TensorValue,
     mat1: TensorValue,
@@ -143,7 +169,7 @@ def addmm(
     return _scaled_sum(self, product(mat1, mat2), beta, alpha)
 
 
-@map_to(aten._addmm_activation.default, bank=True)
+@map_to(aten._addmm_activation.default, supports=_mixed_sum, bank=True)
 def addmm_activation(
     self: TensorValue,
     mat1: TensorValue,
@@ -167,7 +193,7 @@ def fused_addmm(
     return product(mat1, mat2, self, activation)
 
 
-@map_to(aten.baddbmm.default, native16=True, bank=True)
+@map_to(aten.baddbmm.default, supports=_mixed_batches, native16=True, bank=True)
 def baddbmm(
     self: TensorValue,
     batch1: TensorValue,
@@ -181,7 +207,7 @@ def baddbmm(
     return _scaled_sum(self, product(batch1, batch2), beta, alpha)
 
 
-@map_to(aten.addbmm.default, native16=True, bank=True)
+@map_to(aten.addbmm.default, supports=_mixed_batches, native16=True, bank=True)
 def addbmm(
     self: TensorValue,
     batch1: TensorValue,
@@ -199,7 +225,7 @@ def addbmm(
     return _scaled_sum(self, product(left, right), beta, alpha)
 
 
-@map_to(aten.addmv.default)
+@map_to(aten.addmv.default, supports=_mixed_vectors)
 def addmv(
     self: TensorValue,
     mat: TensorValue,
