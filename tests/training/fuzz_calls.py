@@ -223,7 +223,7 @@ def _difference(theirs: Any, ours: Any, rough: bool) -> str:
     if kinds[0] != kinds[1]:
         return f"eager {kinds[0]}, compiled {kinds[1]}"
     a, b = (t.detach().double() for t in (theirs, ours))
-    tolerance = max(_TOLERANCE.get(theirs.dtype, 2e-4), 0.1 if rough else 0)
+    tolerance = max(_TOLERANCE.get(theirs.dtype, 1e-3), 0.1 if rough else 0)
     largest = a[a.isfinite()].abs().max().item() if a.isfinite().any() else 0.0
     close = torch.allclose(a, b, rtol=0, atol=tolerance * max(largest, 1), equal_nan=True)
     return "" if close else f"numbers up to {largest:.4} differ by {(a - b).abs().max():.2}"
