@@ -62,7 +62,14 @@ class World:
 
     def act(self, s: Situation) -> Compared:
         """Make a call; returns what has to be the same in both worlds."""
+        threads = torch.get_num_threads()
         torch.set_num_threads(s.threads)
+        try:
+            return self._acted(s)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _acted(self, s: Situation) -> Compared:
         found = self._before(s)
         self.module.train(s.train)
         box: list[Any] = []
