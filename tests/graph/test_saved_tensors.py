@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.tracing import traced
 from torch_max_backend import max_backend
@@ -88,3 +91,67 @@ def test_writes_before_the_backward_pass_are_noticed(written: str) -> None:
         (w if written == "argument" else y).add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def _argument(x: Tensor, w: Tensor) -> Tensor:
+    y = x.cos() * w
+    x.add_(1)
+    return y
+
+
+def _part(x: Tensor, w: Tensor) -> Tensor:
+    y = x.cos() * w
+    x[1:].mul_(2)
+    return y
+
+
+def _twice(x: Tensor, w: Tensor) -> Tensor:
+    y = x.cos() * w
+    x.copy_(w.detach() * 3)
+    y = y + x.sin() * w
+    x.neg_()
+    return y
+
+
+def _directly(x: Tensor, w: Tensor) -> Tensor:
+    y = x.clone() * w
+    x.zero_()
+    return y
+
+
+def _recomputed(x: Tensor, w: Tensor) -> Tensor:
+    y = checkpoint(lambda a, b: (a.cos() + 1) * b, x.clone(), w, use_reentrant=False)
+    x.add_(1)
+    return y
+
+
+@pytest.mark.parametrize("budget", [1.0, 0.0])
+@pytest.mark.parametrize("function", [_argument, _part, _twice, _directly, _recomputed])
+def test_gradients_are_of_what_an_argument_held(
+    function: Callable[[Tensor, Tensor], Tensor], budget: float
+) -> None:
+    torch._dynamo.reset()
+    options = {**OPTIONS, "activation_memory_budget": budget}
+    compiled = torch.compile(function, backend=max_backend, options=options)
+    for _ in range(3):
+        x, w = torch.randn(4, 4), torch.randn(4, 4)
+        results = []
+        for call in (function, compiled):
+            written, wanted = x.clone(), w.clone().requires_grad_()
+            y = call(written, wanted)
+            results.append([y.detach(), written, *torch.autograd.grad(y.sum(), wanted)])
+        torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_spectral_norm_trains_as_in_eager() -> None:
+    """Its buffers are written in forward, and what they held is cheap to compute with again."""
+    norms = []
+    for backend in (None, max_backend):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.ReLU())
+        torch._dynamo.reset()
+        call = torch.compile(model, backend=backend, options=OPTIONS) if backend else model
+        for _ in range(3):
+            call(torch.randn(5, 4)).square().sum().backward()
+        norms.append([*(p.grad for p in model.parameters()), *model.buffers()])
+    torch.testing.assert_close(norms[1], norms[0])

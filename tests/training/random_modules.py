@@ -155,6 +155,7 @@ def _argument_written(m: RandomModule, x: Tensor, y: Tensor, n: int) -> Tensor:
 
 
 def _running_mean(m: RandomModule, x: Tensor, y: Tensor, n: int) -> Tensor:
+    x = x * m.mean.cos().to(x.dtype)
     with torch.no_grad():
         m.mean.mul_(0.9).add_(x.float().mean((0, 1)), alpha=0.1)
         m.calls += 1

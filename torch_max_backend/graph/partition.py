@@ -15,24 +15,37 @@ from torch_max_backend.compat.partitioning import min_cut_rematerialization_part
 from torch_max_backend.errors import UnsupportedError
 from torch_max_backend.graph.arguments import schema_arguments
 
+aten = torch.ops.aten
+
+# Results of these that gradients depend on are not of the running statistics, while they train.
+_BATCH_NORMS = (
+    aten._native_batch_norm_legit_functional.default,
+    aten._batch_norm_with_update_functional.default,
+)
+
 # Torch does not ask what must be saved where the budget is 0.
 _LEAST_BUDGET = 1e-9
 
 
 def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
-    """Torch's partition, where random numbers are drawn once.
+    """Torch's partition, where random numbers are drawn once, and arguments read before they are
+    written to.
 
     Of an operator that is computed again to save memory, backward would draw other numbers than
     forward: graphs of ours have a seed each, not a generator whose state could be brought back.
     What was drawn is kept; a dropout's mask is a byte an element.
 
+    Torch keeps arguments for backward, and computes from them again, also where forward has written
+    to them since: the buffers of a spectral norm, say. What they held is kept instead.
+
     Raises:
         UnsupportedError: Torch would draw again in spite of that.
     """
+    held = _held(joint, kwargs["num_fwd_outputs"])
     drawn = [node for node in joint.graph.nodes if _draws(node)]
-    if not drawn:
+    if not held and not drawn:
         return min_cut_rematerialization_partition(joint, *args, **kwargs)
-    for node in drawn:
+    for node in (*held, *drawn):
         _keep(node)
     budget = config.activation_memory_budget or _LEAST_BUDGET
     with config.patch(activation_memory_budget=budget):
@@ -45,6 +58,47 @@ def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModul
             "Raise the memory budget of the region that holds these operators.",
         )
     return forward, backward
+
+
+def _held(joint: GraphModule, forward_outputs: int) -> list[Node]:
+    """Copies, made at the begin of forward, of the arguments that it writes to at its end and that
+    gradients depend on; these read the copies from here on."""
+    written: dict[Node, list[Node]] = {}
+    late: list[Node] = []
+    for node in joint.graph.find_nodes(op="call_function", target=aten.copy_.default):
+        if "backward" in node.meta.get("partitioner_tag", ""):
+            late.append(node)
+        elif node.args[0].op == "placeholder":
+            written.setdefault(node.args[0], []).append(node)
+    if not written:
+        return []
+    (output,) = joint.graph.find_nodes(op="output")
+    needed = _ancestors([*output.args[0][forward_outputs:], *late])
+    copies = []
+    first = next(node for node in joint.graph.nodes if node.op != "placeholder")
+    for argument, writers in written.items():
+        readers = [u for u in argument.users if u not in writers and u is not output]
+        if any(u in needed and u.target not in _BATCH_NORMS for u in readers):
+            with joint.graph.inserting_before(first):
+                copy = joint.graph.call_function(aten.clone.default, (argument,))
+            kept = ("partitioner_tag", "tensor_meta")
+            copy.meta = {k: v for k, v in argument.meta.items() if k in kept}
+            copy.meta["val"] = argument.meta["val"].clone()
+            for reader in readers:
+                reader.replace_input_with(argument, copy)
+            copies.append(copy)
+    return copies
+
+
+def _ancestors(nodes: list[Any]) -> set[Node]:
+    """The nodes among these, and all that they are computed from."""
+    waiting = [node for node in nodes if isinstance(node, Node)]
+    found = set(waiting)
+    while waiting:
+        new = [node for node in waiting.pop().all_input_nodes if node not in found]
+        found.update(new)
+        waiting += new
+    return found
 
 
 def _draws(node: Node) -> bool:
