@@ -201,6 +201,21 @@ def test_a_model_trains_with_an_operator_that_nobody_knows(messages: Any) -> Non
     assert known["operators"] > 4
 
 
+def test_sparse_gradients_are_torchs_and_bags_are_ours(messages: Any) -> None:
+    bags, rows = (
+        nn.EmbeddingBag(9, 4, mode="sum", sparse=True),
+        torch.tensor([[1, 8, 1], [0, 0, 5]]),
+    )
+    compiled = torch.compile(bags, backend=max_backend)
+    gradients = []
+    for call in (bags, compiled):
+        bags.zero_grad()
+        call(rows).sin().sum().backward()
+        gradients.append(bags.weight.grad.to_dense())
+    torch.testing.assert_close(gradients[1], gradients[0])
+    assert counters["max_backend"]["eager operators"] == 1, messages()
+
+
 def test_an_error_names_every_operator(messages: Any) -> None:
     def function(x: Tensor) -> Tensor:
         return unknown(x).cos() + unknown(unknown(x))

@@ -301,7 +301,7 @@ def main() -> int:
                 check(seed, "aot_eager")
             except AssertionError:
                 theirs += 1
-                print(f"with aot_eager too: seed {seed}", flush=True)
+                print(f"with aot_eager too: {e}", flush=True)
                 continue
             ours += 1
             print(e, flush=True)
