@@ -201,6 +201,18 @@ def test_a_model_trains_with_an_operator_that_nobody_knows(messages: Any) -> Non
     assert known["operators"] > 4
 
 
+def test_torch_runs_views_of_what_its_tracing_lays_out_otherwise(messages: Any) -> None:
+    """Tracing has batch norm's result lie as its turned input does; its kernel does not."""
+    norm, w = nn.BatchNorm1d(6), torch.randn(6, 6, requires_grad=True)
+
+    def function(x: Tensor) -> Tensor:
+        return norm(x.transpose(1, 2)).transpose(1, 2) @ w
+
+    x = torch.randn(2, 3, 6)
+    compiled = torch.compile(function, backend=max_backend, options={"min_ops": 200})
+    torch.testing.assert_close(compiled(x), function(x))
+
+
 def test_sparse_gradients_are_torchs_and_bags_are_ours(messages: Any) -> None:
     bags, rows = (
         nn.EmbeddingBag(9, 4, mode="sum", sparse=True),

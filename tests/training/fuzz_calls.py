@@ -238,7 +238,8 @@ def _difference(theirs: Any, ours: Any, rough: bool) -> str:
 
 def _compare(found: tuple[Compared, Compared], rough: bool) -> None:
     theirs, ours = ([(k, x) for k, v in one for x in _flat(v)] for one in found)
-    assert [k for k, _ in theirs] == [k for k, _ in ours], f"eager {theirs}\ncompiled {ours}"
+    kinds = [[k if k != "error" else repr(x) for k, x in one] for one in (theirs, ours)]
+    assert [k for k, _ in theirs] == [k for k, _ in ours], "eager {}\ncompiled {}".format(*kinds)
     for (kind, a), (_, b) in zip(theirs, ours, strict=True):
         assert not (text := _difference(a, b, rough)), f"{kind}: {text}"
 

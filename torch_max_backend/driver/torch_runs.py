@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
@@ -24,6 +25,8 @@ from torch_max_backend.graph.describe import describe_call, where
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.process import fork_fallback
+
+aten = torch.ops.aten
 
 log = get_logger("fallback")
 
@@ -146,6 +149,8 @@ def by_torch(module: GraphModule, inductor: bool) -> Function:
 
 def eager(module: nn.Module) -> Function:
     """A module as the function that AOTAutograd calls."""
+    if isinstance(module, GraphModule):
+        _reshape_views(module)
 
     def run(arguments: list[Any]) -> list[Any]:
         return list(module.forward(*arguments))
@@ -153,6 +158,20 @@ def eager(module: nn.Module) -> Function:
     made: Any = run
     made._boxed_call, made.direct = True, run
     return run
+
+
+def _reshape_views(module: GraphModule) -> None:
+    """Have views be made where torch's kernels lay out a tensor otherwise than its tracing said:
+    there eager PyTorch refuses the views of a traced graph."""
+    views = [
+        node
+        for target in (aten.view.default, aten._unsafe_view.default)
+        for node in module.graph.find_nodes(op="call_function", target=target)
+    ]
+    for node in views:
+        node.target = aten.reshape.default
+    if views:
+        module.recompile()
 
 
 def copied(module: GraphModule) -> GraphModule:
