@@ -22,6 +22,7 @@ from torch_max_backend.errors import (
     MaxBackendError,
 )
 from torch_max_backend.graph.describe import describe_call, where
+from torch_max_backend.graph.layout import memory_order
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.process import fork_fallback
@@ -150,7 +151,7 @@ def by_torch(module: GraphModule, inductor: bool) -> Function:
 def eager(module: nn.Module) -> Function:
     """A module as the function that AOTAutograd calls."""
     if isinstance(module, GraphModule):
-        _reshape_views(module)
+        _as_traced(module)
 
     def run(arguments: list[Any]) -> list[Any]:
         return list(module.forward(*arguments))
@@ -160,18 +161,42 @@ def eager(module: nn.Module) -> Function:
     return run
 
 
-def _reshape_views(module: GraphModule) -> None:
-    """Have views be made where torch's kernels lay out a tensor otherwise than its tracing said:
-    there eager PyTorch refuses the views of a traced graph."""
-    views = [
-        node
-        for target in (aten.view.default, aten._unsafe_view.default)
-        for node in module.graph.find_nodes(op="call_function", target=target)
-    ]
-    for node in views:
-        node.target = aten.reshape.default
-    if views:
+# Kernels of torch that lay out their first result otherwise than torch's tracing says.
+_OTHERWISE = (
+    aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_no_training.default,
+)
+
+
+def _as_traced(module: GraphModule) -> None:
+    """Have tensors lie as torch's tracing said. Where a kernel lays one out otherwise, eager
+    PyTorch refuses views of a traced graph, and attention reads other memory."""
+    if module.meta.get("as_traced"):
+        return
+    module.meta["as_traced"] = True
+    find, changed = module.graph.find_nodes, False
+    for target in _OTHERWISE:
+        for norm in find(op="call_function", target=target):
+            for item in [u for u in norm.users if u.args == (norm, 0)]:
+                order = memory_order(item.meta["val"])
+                with module.graph.inserting_after(item):
+                    laid = module.graph.call_function(_laid_out, (item, order))
+                item.replace_all_uses_with(laid)
+                laid.args = (item, order)
+                changed = True
+    for target in (aten.view.default, aten._unsafe_view.default):
+        for view in find(op="call_function", target=target):
+            view.target, changed = aten.reshape.default, True
+    if changed:
         module.recompile()
+
+
+def _laid_out(x: torch.Tensor, order: Sequence[int] | None) -> torch.Tensor:
+    """A tensor with its dims in this order in memory, ``None`` for their own."""
+    if order is None:
+        return x.contiguous()
+    return x.permute(order).contiguous().permute([order.index(i) for i in range(len(order))])
 
 
 def copied(module: GraphModule) -> GraphModule:
