@@ -235,7 +235,7 @@ def measured(framework: str, case: Case, seconds: float) -> dict[str, Any]:
     if framework != "eager":
         from torch_max_backend import max_backend
 
-        # Of one operator: by default eager PyTorch runs such a graph.
+        # Also what has no step is the package's: a graph of one operator is eager PyTorch's else.
         options = {"min_ops": 1} if framework == "max" else {}
         backend = max_backend if framework == "max" else framework
         # Sizes stay as they are; to say `dynamic=False` would cost 3 us a call.

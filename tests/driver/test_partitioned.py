@@ -220,10 +220,8 @@ def test_torch_runs_graphs_whose_tensors_lie_as_tracing_said(
 
 
 def test_sparse_gradients_are_torchs_and_bags_are_ours(messages: Any) -> None:
-    bags, rows = (
-        nn.EmbeddingBag(9, 4, mode="sum", sparse=True),
-        torch.tensor([[1, 8, 1], [0, 0, 5]]),
-    )
+    bags = nn.EmbeddingBag(9, 4, mode="sum", sparse=True)
+    rows = torch.tensor([[1, 8, 1], [0, 0, 5]])
     compiled = torch.compile(bags, backend=max_backend)
     gradients = []
     for call in (bags, compiled):

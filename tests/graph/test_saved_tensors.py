@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -140,6 +141,38 @@ def test_gradients_are_of_what_an_argument_held(
             written, wanted = x.clone(), w.clone().requires_grad_()
             y = call(written, wanted)
             results.append([y.detach(), written, *torch.autograd.grad(y.sum(), wanted)])
+        torch.testing.assert_close(results[1], results[0])
+
+
+class _Scaled(torch.autograd.Function):
+    """Forward writes to the largest value that was seen, and so does backward."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, largest: Tensor) -> Tensor:
+        ctx.largest = largest
+        y = w * largest.cos()
+        largest.add_(1)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        ctx.largest.copy_(ctx.largest * 2 + grad.abs().max())
+        return grad * 3, None
+
+
+def test_what_backward_writes_to_is_the_argument() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda w, largest: _Scaled.apply(w, largest), backend=max_backend, options=OPTIONS
+    )
+    for _ in range(3):
+        w, results = torch.randn(4, 4), []
+        for call in (_Scaled.apply, compiled):
+            wanted, largest = w.clone().requires_grad_(), torch.zeros(())
+            y = call(wanted, largest)
+            between = largest.clone()
+            y.sum().backward()
+            results.append([y.detach(), wanted.grad, between, largest])
         torch.testing.assert_close(results[1], results[0])
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -62,30 +62,22 @@ class World:
 
     def act(self, s: Situation) -> Compared:
         """Make a call; returns what has to be the same in both worlds."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(s.threads)
-        try:
-            return self._acted(s)
-        finally:
-            torch.set_num_threads(threads)
-
-    def _acted(self, s: Situation) -> Compared:
         found = self._before(s)
         self.module.train(s.train)
         box: list[Any] = []
 
-        def called() -> None:
+        def call() -> None:
             try:
                 box.append(self._called(s, found))
             except Exception as e:
                 box.append(e)
 
         if s.in_thread:
-            thread = threading.Thread(target=called)
+            thread = threading.Thread(target=call)
             thread.start()
             thread.join()
         else:
-            called()
+            call()
         if isinstance(box[0], Exception):
             return [*found, ("error", box[0])]
         given, leaves, results = box[0]
@@ -185,6 +177,16 @@ class World:
         return []
 
 
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _settings() -> Any:
     return dynamo.config.patch(recompile_limit=200, accumulated_recompile_limit=5000)
 
@@ -268,7 +270,8 @@ def check(seed: int, backend: str = "max", calls: int = CALLS) -> int:
     for n, s in enumerate(_situations(rng, calls)):
         rough |= s.autocast or s.dtype == torch.bfloat16 or "_cast" in text or "_autocast " in text
         try:
-            found = worlds[0].act(s), worlds[1].act(s)
+            with _threads(s.threads):
+                found = worlds[0].act(s), worlds[1].act(s)
             if any(w.overwritten for w in worlds):
                 return n
             _compare(found, rough)

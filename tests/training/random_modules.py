@@ -1,4 +1,4 @@
-"""Random modules of a seed: parts that depend on modes, state and where autograd is."""
+"""Random modules of a seed: parts that depend on modes, on state, and on gradients."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class Situation:
         scale: The number that it is called with.
         threads: Of torch.
         in_thread: Whether another thread calls.
-        before: What happens to the module before.
-        after: What happens to the results.
+        before: What happens to the module before, by name (``World`` of ``fuzz_calls`` does it).
+        after: What happens to the results, likewise.
     """
 
     seed: int

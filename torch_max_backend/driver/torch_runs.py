@@ -151,7 +151,7 @@ def by_torch(module: GraphModule, inductor: bool) -> Function:
 def eager(module: nn.Module) -> Function:
     """A module as the function that AOTAutograd calls."""
     if isinstance(module, GraphModule):
-        _as_traced(module)
+        module = _as_traced(module)
 
     def run(arguments: list[Any]) -> list[Any]:
         return list(module.forward(*arguments))
@@ -167,29 +167,33 @@ _OTHERWISE = (
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_no_training.default,
 )
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
-def _as_traced(module: GraphModule) -> None:
-    """Have tensors lie as torch's tracing said. Where a kernel lays one out otherwise, eager
-    PyTorch refuses views of a traced graph, and attention reads other memory."""
-    if module.meta.get("as_traced"):
-        return
-    module.meta["as_traced"] = True
-    find, changed = module.graph.find_nodes, False
-    for target in _OTHERWISE:
-        for norm in find(op="call_function", target=target):
-            for item in [u for u in norm.users if u.args == (norm, 0)]:
-                order = memory_order(item.meta["val"])
-                with module.graph.inserting_after(item):
-                    laid = module.graph.call_function(_laid_out, (item, order))
-                item.replace_all_uses_with(laid)
-                laid.args = (item, order)
-                changed = True
-    for target in (aten.view.default, aten._unsafe_view.default):
-        for view in find(op="call_function", target=target):
-            view.target, changed = aten.reshape.default, True
-    if changed:
-        module.recompile()
+def _as_traced(module: GraphModule) -> GraphModule:
+    """A graph whose tensors lie as torch's tracing said: the graph itself, or a copy.
+
+    Where a kernel lays one out otherwise, eager PyTorch refuses the graph's views, and attention
+    reads other memory.
+    """
+    if not _found(module, *_VIEWS, *_OTHERWISE):
+        return module
+    module = copied(module)
+    for norm in _found(module, *_OTHERWISE):
+        for item in [u for u in norm.users if u.args == (norm, 0)]:
+            order = memory_order(item.meta["val"])
+            with module.graph.inserting_after(item):
+                laid = module.graph.call_function(_laid_out, (item, order))
+            item.replace_all_uses_with(laid)
+            laid.args = (item, order)
+    for view in _found(module, *_VIEWS):
+        view.target = aten.reshape.default
+    return module
+
+
+def _found(module: GraphModule, *targets: Any) -> list[Node]:
+    find = module.graph.find_nodes
+    return [n for target in targets for n in find(op="call_function", target=target)]
 
 
 def _laid_out(x: torch.Tensor, order: Sequence[int] | None) -> torch.Tensor:

@@ -70,8 +70,9 @@ def module_of(node: Node) -> str | None:
 def where(node: Node) -> str:
     """The sentence that places a node: the user's source line; in code of torch, as a
     ``nn.Sequential`` that is compiled itself, the module and the name in the graph."""
-    line, module = source_line(node), module_of(node)
+    line = source_line(node)
     if line:
         return f"  at {line}"
-    module = f" of module {module}" if module else ""
-    return f"  at graph node {node.name!r}{module} (no source line recorded)"
+    module = module_of(node)
+    inside = f" of module {module}" if module else ""
+    return f"  at graph node {node.name!r}{inside} (no source line recorded)"

@@ -39,7 +39,7 @@ def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModul
     to them since: the buffers of a spectral norm, say. What they held is kept instead.
 
     Raises:
-        UnsupportedError: Torch would draw again in spite of that.
+        UnsupportedError: Torch would draw or read again in spite of that.
     """
     held = _held(joint, kwargs["num_fwd_outputs"])
     drawn = [node for node in joint.graph.nodes if _draws(node)]
@@ -52,9 +52,11 @@ def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModul
         forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
     again = {n.name for n in forward.graph.nodes if _draws(n)}
     again &= {n.name for n in backward.graph.nodes if _draws(n)}
+    again |= {n.name for n in held} & {n.name for n in backward.graph.nodes if n.all_input_nodes}
     if again:
         raise UnsupportedError(
-            f"Backward would draw random numbers of forward again: {', '.join(sorted(again))}.",
+            "Backward would draw random numbers of forward again, or read what it has written to: "
+            f"{', '.join(sorted(again))}.",
             "Raise the memory budget of the region that holds these operators.",
         )
     return forward, backward
@@ -63,21 +65,17 @@ def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModul
 def _held(joint: GraphModule, forward_outputs: int) -> list[Node]:
     """Copies, made at the begin of forward, of the arguments that it writes to at its end and that
     gradients depend on; these read the copies from here on."""
-    written: dict[Node, list[Node]] = {}
-    late: list[Node] = []
-    for node in joint.graph.find_nodes(op="call_function", target=aten.copy_.default):
-        if "backward" in node.meta.get("partitioner_tag", ""):
-            late.append(node)
-        elif node.args[0].op == "placeholder":
-            written.setdefault(node.args[0], []).append(node)
-    if not written:
-        return []
+    writes = joint.graph.find_nodes(op="call_function", target=aten.copy_.default)
+    late = [w for w in writes if "backward" in w.meta.get("partitioner_tag", "")]
+    early = [w for w in writes if w not in late and w.args[0].op == "placeholder"]
     (output,) = joint.graph.find_nodes(op="output")
-    needed = _ancestors([*output.args[0][forward_outputs:], *late])
+    needed = _ancestors([*output.args[0][forward_outputs:], *late]) if early else set()
     copies = []
     first = next(node for node in joint.graph.nodes if node.op != "placeholder")
-    for argument, writers in written.items():
-        readers = [u for u in argument.users if u not in writers and u is not output]
+    for argument in dict.fromkeys(w.args[0] for w in early):
+        # Forward's result, and what it or backward writes to, is the argument itself.
+        itself = [output, *(w for w in writes if w.args[0] is argument)]
+        readers = [u for u in argument.users if u not in itself]
         if any(u in needed and u.target not in _BATCH_NORMS for u in readers):
             with joint.graph.inserting_before(first):
                 copy = joint.graph.call_function(aten.clone.default, (argument,))

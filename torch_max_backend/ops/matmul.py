@@ -109,33 +109,23 @@ def _by_bank(
     return ops.reshape(result.tensor, shape)
 
 
-def _mixed(first: torch.Tensor, *others: torch.Tensor) -> Refusal | None:
-    for other in others:
-        if other.dtype != first.dtype:
-            kinds = f"{first.dtype} and {other.dtype}"
+def _one_dtype(
+    self: torch.Tensor,
+    mat2: torch.Tensor | None = None,
+    mat1: torch.Tensor | None = None,
+    batch1: torch.Tensor | None = None,
+    batch2: torch.Tensor | None = None,
+    mat: torch.Tensor | None = None,
+    vec: torch.Tensor | None = None,
+) -> Refusal | None:
+    for other in (mat1, mat2, batch1, batch2, mat, vec):
+        if other is not None and other.dtype != self.dtype:
+            kinds = f"{self.dtype} and {other.dtype}"
             return Refusal(f"torch multiplies no matrices of {kinds}; convert one of them")
     return None
 
 
-def _mixed_matrices(self: torch.Tensor, mat2: torch.Tensor) -> Refusal | None:
-    return _mixed(self, mat2)
-
-
-def _mixed_sum(self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor) -> Refusal | None:
-    return _mixed(mat1, mat2, self)
-
-
-def _mixed_batches(
-    self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor
-) -> Refusal | None:
-    return _mixed(batch1, batch2, self)
-
-
-def _mixed_vectors(self: torch.Tensor, mat: torch.Tensor, vec: torch.Tensor) -> Refusal | None:
-    return _mixed(mat, vec, self)
-
-
-@map_to(aten.mm.default, supports=_mixed_matrices, native16=True, bank=True)
+@map_to(aten.mm.default, supports=_one_dtype, native16=True, bank=True)
 def mm(self: TensorValue, mat2: TensorValue) -> TensorValue:
     """mm(Tensor self, Tensor mat2) -> Tensor"""
     return product(self, mat2)
@@ -147,13 +137,13 @@ def narrow_mm(mat1: TensorValue, mat2: TensorValue) -> TensorValue:
     return product(mat1, mat2)
 
 
-@map_to(aten.bmm.default, supports=_mixed_matrices, native16=True, bank=True)
+@map_to(aten.bmm.default, supports=_one_dtype, native16=True, bank=True)
 def bmm(self: TensorValue, mat2: TensorValue) -> TensorValue:
     """bmm(Tensor self, Tensor mat2) -> Tensor"""
     return product(self, mat2)
 
 
-@map_to(aten.addmm.default, supports=_mixed_sum, native16=True, bank=True)
+@map_to(aten.addmm.default, supports=_one_dtype, native16=True, bank=True)
 def addmm(
     self: TensorValue,
     mat1: TensorValue,
@@ -169,7 +159,7 @@ def addmm(
     return _scaled_sum(self, product(mat1, mat2), beta, alpha)
 
 
-@map_to(aten._addmm_activation.default, supports=_mixed_sum, bank=True)
+@map_to(aten._addmm_activation.default, supports=_one_dtype, bank=True)
 def addmm_activation(
     self: TensorValue,
     mat1: TensorValue,
@@ -193,7 +183,7 @@ def fused_addmm(
     return product(mat1, mat2, self, activation)
 
 
-@map_to(aten.baddbmm.default, supports=_mixed_batches, native16=True, bank=True)
+@map_to(aten.baddbmm.default, supports=_one_dtype, native16=True, bank=True)
 def baddbmm(
     self: TensorValue,
     batch1: TensorValue,
@@ -207,7 +197,7 @@ def baddbmm(
     return _scaled_sum(self, product(batch1, batch2), beta, alpha)
 
 
-@map_to(aten.addbmm.default, supports=_mixed_batches, native16=True, bank=True)
+@map_to(aten.addbmm.default, supports=_one_dtype, native16=True, bank=True)
 def addbmm(
     self: TensorValue,
     batch1: TensorValue,
@@ -225,7 +215,7 @@ def addbmm(
     return _scaled_sum(self, product(left, right), beta, alpha)
 
 
-@map_to(aten.addmv.default, supports=_mixed_vectors)
+@map_to(aten.addmv.default, supports=_one_dtype)
 def addmv(
     self: TensorValue,
     mat: TensorValue,
