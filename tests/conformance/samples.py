@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
@@ -43,7 +46,7 @@ def programs(
         gradients: Programs that return the gradients of those arguments that have one.
     """
     op = OPS[name]
-    with warnings.catch_warnings(), _seeds_of_cpu():
+    with warnings.catch_warnings(), _seeds_of_cpu(), _of_no_test():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         samples = list(op.sample_inputs("cpu", dtype, requires_grad=gradients))
@@ -67,6 +70,16 @@ def _seeds_of_cpu() -> Any:
     one for an accelerator that is not there formats a traceback."""
     seed = torch.default_generator.manual_seed
     return patch.object(torch.random, "_manual_seed_impl", seed, create=True)
+
+
+@contextmanager
+def _of_no_test() -> Iterator[None]:
+    """Within, torch's samples do not look for the ``unittest`` that asks for them: at each operator
+    they read the sources of all that is on the stack, which takes longer than the samples."""
+    with ExitStack() as stack:
+        for module in (common_utils, core):
+            stack.enter_context(patch.object(module, "extract_test_fn", lambda: None))
+        yield
 
 
 def gradients_of(program: Program, behind_sum: bool) -> Callable[..., Any]:
