@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from torch_max_backend.process import garbage as garbage_of_process
 from torch_max_backend.process.garbage import collected_later, count_as_old
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_frozen() -> Iterator[None]:
+def nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(garbage_of_process, "_others_freeze", False)
     gc.unfreeze()
     yield
     gc.collect()
@@ -59,6 +61,14 @@ def test_what_is_frozen_stays_so() -> None:
     frozen = gc.get_freeze_count()
     count_as_old()
     assert gc.get_freeze_count() > frozen // 2 > 0  # some are freed meanwhile
+
+
+def test_what_is_frozen_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(1) or 1)
+    count_as_old()
+    count_as_old()
+    assert len(counted) == 1
 
 
 def test_a_collector_that_is_off_stays_off() -> None:
