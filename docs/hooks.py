@@ -27,6 +27,7 @@ PAGES = {
     "benchmarks/distributed.md": "benchmarks/distributed.md",
     "benchmarks/serving.md": "benchmarks/serving.md",
     "benchmarks/sweep.md": "benchmarks/sweep.md",
+    "benchmarks/sweep-training.md": "benchmarks/sweep-training.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

@@ -3,10 +3,12 @@ further packages, as a small model, and compare.
 
     uv run python -m benchmarks.sweep                     # about two hours on 2 cores
     uv run python -m benchmarks.sweep --only timm --minutes 20
+    uv run python -m benchmarks.sweep --training          # about three hours
 
 Each model has random weights, is called in eager PyTorch and compiled for steps, twice; what has no
 step is left to torch and counted. A run goes on where the last one stopped: results are lines of
-``benchmarks/sweep.jsonl``, and the table is ``benchmarks/sweep.md``.
+``benchmarks/sweep.jsonl``, and the table is ``benchmarks/sweep.md``. ``--training`` compares
+gradients: ``benchmarks/sweep-training.jsonl`` and ``.md``.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ def known(file: Path) -> dict[str, dict[str, Any]]:
     return {found["name"]: found for found in map(json.loads, lines)}
 
 
-def examined(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+def examined(wanted: Sequence[str], how: str = "inference") -> Iterator[dict[str, Any]]:
     """The results of architectures, from processes of several; one that a process ends at has
     crashed."""
     waiting = list(wanted)
     while waiting:
-        command = [sys.executable, "-m", "benchmarks.sweep.one", *waiting[:_TOGETHER]]
+        command = [sys.executable, "-m", "benchmarks.sweep.one", how, *waiting[:_TOGETHER]]
         begun = ""
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -70,8 +72,11 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="what is known already, too")
     parser.add_argument("--failed", action="store_true", help="what went wrong, once more")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after")
-    parser.add_argument("--out", type=Path, default=HERE / "sweep.jsonl")
+    parser.add_argument("--training", action="store_true", help="gradients")
+    parser.add_argument("--out", type=Path, help="where results are kept")
     given = parser.parse_args()
+    page = "sweep-training" if given.training else "sweep"
+    given.out = given.out or HERE / f"{page}.jsonl"
     results = known(given.out)
     wanted = [n for n in names() if not given.only or n.startswith(tuple(given.only))]
     if given.failed:
@@ -79,7 +84,7 @@ def main() -> None:
     elif not given.again:
         wanted = [n for n in wanted if n not in results]
     end = time.monotonic() + 60 * given.minutes
-    for found in examined(wanted):
+    for found in examined(wanted, "training" if given.training else "inference"):
         results[found["name"]] = found
         with given.out.open("a") as file:
             file.write(json.dumps(found) + "\n")
@@ -88,7 +93,7 @@ def main() -> None:
         if time.monotonic() > end:
             break
     given.out.write_text("".join(json.dumps(results[n]) + "\n" for n in sorted(results)))
-    write_page("sweep", [markdown(list(results.values()))])
+    write_page(page, [markdown(list(results.values()))])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Architectures one after the other in this process; what became of each as a line of JSON."""
+"""Architectures one after the other in this process; what became of each as a line of JSON.
+
+python -m benchmarks.sweep.one inference|training NAME ...
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from benchmarks.matrix.outputs import errors, in_float64, stirred, tensors
-from benchmarks.sweep.catalog import model_of
+from benchmarks.sweep.inference import inference
+from benchmarks.sweep.training import training
 
 SECONDS = 240
 
@@ -23,28 +26,26 @@ class _Late(Exception):
     """A model has taken too long."""
 
 
-def examine(name: str) -> dict[str, Any]:
+def examine(name: str, prepare: Callable[[str], Callable[[], dict[str, Any]]]) -> dict[str, Any]:
     """What becomes of an architecture.
 
+    Args:
+        name: Its name.
+        prepare: ``inference`` or ``training``: calls it in eager PyTorch and returns what compiles
+            and compares it.
+
     Returns:
-        ``skipped``: why there is no small model of it, if so. Otherwise ``right``, ``wrong`` (what
-        is), ``ties`` (what differs in its order only), ``torch`` (what differs from eager in the
-        same way with ``aot_eager``), ``error`` (a word of what was raised), ``operators`` that were
-        taken, ``eager`` (those that torch ran, by name), ``breaks``, ``graphs``, ``seconds``.
+        ``skipped``: why there is no small model of it, if so. Otherwise what comparing tells, or
+        ``error`` (a word of what was raised), ``operators`` that were taken, ``eager`` (those that
+        torch ran, by name), ``breaks``, ``graphs``, ``seconds``.
     """
     from torch._dynamo.utils import counters
-
-    from torch_max_backend import max_backend
 
     torch._dynamo.reset()
     counters.clear()
     start = time.perf_counter()
     try:
-        model, inputs = model_of(name)
-        stirred(model)
-        torch.manual_seed(1)
-        with torch.no_grad():
-            expected = tensors(model(**inputs))
+        compare = prepare(name)
     except _Late:
         return {"name": name, "skipped": "too slow in eager PyTorch"}
     except Exception as e:
@@ -53,22 +54,7 @@ def examine(name: str) -> dict[str, Any]:
     start = time.perf_counter()
     counted = counters["max_backend"]
     try:
-        # What has no step is torch's: the numbers below are of steps alone. What a cache answers is
-        # not counted.
-        options = {"engine": "steps", "fallback": "eager", "cache": False}
-        compiled = torch.compile(model, backend=max_backend, options=options, dynamic=False)
-        with torch.no_grad():
-            for _ in range(2):
-                torch.manual_seed(1)
-                ours = tensors(compiled(**inputs))
-        again = errors(ours, expected, None)
-        if again.wrong:
-            again = errors(ours, expected, in_float64(model, inputs))
-        found |= {"right": not again.wrong, "wrong": again.wrong}
-        if again.wrong and not errors(_sorted(ours), _sorted(expected), None).wrong:
-            found |= {"right": True, "ties": again.wrong}
-        elif again.wrong and not errors(ours, _traced(model, inputs), None).wrong:
-            found |= {"right": True, "torch": again.wrong}
+        found |= compare()
     except _Late:
         found["error"] = f"more than {SECONDS} s"
     except Exception as e:
@@ -87,21 +73,6 @@ def examine(name: str) -> dict[str, Any]:
     }
 
 
-def _sorted(values: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Values without their order, which a choice of the best decides where several nearly tie."""
-    return [v.flatten().sort().values for v in values if v.is_floating_point()]
-
-
-def _traced(model: torch.nn.Module, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """What a model returns when torch.compile traces it and torch runs the graph: some models
-    compute something else while they are traced."""
-    torch._dynamo.reset()
-    compiled = torch.compile(model, backend="aot_eager", dynamic=False)
-    with torch.no_grad():
-        torch.manual_seed(1)
-        return tensors(compiled(**inputs))
-
-
 def main() -> None:
     warnings.simplefilter("ignore")
     from transformers.utils import logging
@@ -112,11 +83,12 @@ def main() -> None:
         raise _Late
 
     signal.signal(signal.SIGALRM, late)
-    for name in sys.argv[1:]:
+    prepare = {"inference": inference, "training": training}[sys.argv[1]]
+    for name in sys.argv[2:]:
         print(json.dumps({"begins": name}), flush=True)
         signal.alarm(SECONDS)
         try:
-            found = examine(name)
+            found = examine(name, prepare)
         except _Late:
             found = {"name": name, "right": False, "error": f"more than {SECONDS} s"}
         finally:

@@ -34,12 +34,7 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
         "",
         *(_list(f"{r['name']}: {r['torch']}" for r in run if r.get("torch"))),
         "",
-        "## Of what the order differs",
-        "",
-        "Of values that tie but for rounding, another one is the largest: the numbers are eager's.",
-        "",
-        *(_list(f"{r['name']}: {r['ties']}" for r in run if r.get("ties"))),
-        "",
+        *_ties(run),
         "## What torch runs",
         "",
         "| operator | in so many architectures |",
@@ -60,6 +55,18 @@ def markdown(results: Sequence[dict[str, Any]]) -> str:
     lines += ["", "## Without a small model", ""]
     lines += _list(f"{r['name']}: {r['skipped']}" for r in skipped)
     return "\n".join(lines) + "\n"
+
+
+def _ties(run: Sequence[dict[str, Any]]) -> list[str]:
+    found = [f"{r['name']}: {r['ties']}" for r in run if r.get("ties")]
+    return [
+        "## Of what the order differs",
+        "",
+        "Of values that tie but for rounding, another one is the largest: the numbers are eager's.",
+        "",
+        *_list(found),
+        "",
+    ] * bool(found)
 
 
 def _list(items: Any) -> list[str]:

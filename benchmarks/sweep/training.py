@@ -1,0 +1,150 @@
+"""The gradients of an architecture, compiled, beside eager PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.matrix.outputs import SLACK, stirred, tensors
+from benchmarks.sweep.catalog import model_of
+from benchmarks.sweep.inference import compiled
+from torch_max_backend.compat.tracing import pytree
+
+# How far, beside its size, a gradient may be from float64's. An activation whose argument rounds to
+# the other side of a kink changes gradients behind it by so much, in eager PyTorch as well.
+KINKS = 0.03
+# Beside the largest gradient: what cancels to nothing but rounding.
+NOTHING = 1e-7
+
+
+def training(name: str) -> Callable[[], dict[str, Any]]:
+    """An architecture whose gradients eager PyTorch has computed: of a weighted sum of all that it
+    returns, in eval mode but for its batch norms.
+
+    Returns:
+        What compiles a copy of it, computes the gradients twice and tells ``right``, ``wrong``
+        (the gradients and buffers that are, and how far) and ``torch`` (those, where ``aot_eager``
+        computes the same as we do).
+    """
+    model, inputs = model_of(name)
+    stirred(model).eval()
+    for module in model.modules():
+        # Their backward in training is not that of eval mode.
+        module.train(isinstance(module, nn.modules.batchnorm._BatchNorm))
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    if name.startswith(("timm", "torchvision")):
+        inputs = {k: _two(v) for k, v in inputs.items()}
+    expected = _gradients(copy.deepcopy(model), inputs, lambda m: m)
+
+    def compare() -> dict[str, Any]:
+        ours = _gradients(copy.deepcopy(model), inputs, compiled)
+        wrong = differences(ours, [expected], None)
+        if wrong:
+            # Another eager PyTorch, which rounds in other places.
+            with torch.backends.mkldnn.flags(enabled=False):
+                other = _gradients(copy.deepcopy(model), inputs, lambda m: m)
+            wrong = differences(ours, [expected, other], _in_float64(model, inputs))
+        if not wrong:
+            return {"right": True, "wrong": ""}
+        traced = _gradients(copy.deepcopy(model), inputs, _traced)
+        as_torch = not differences(ours, [traced], None)
+        return {"right": as_torch, "wrong": wrong} | ({"torch": wrong} if as_torch else {})
+
+    return compare
+
+
+def _two(value: Any) -> Any:
+    """An image and its mirror image: eager's gradient of a batch norm is wrong for some batches of
+    one, on CPU with torch 2.15."""
+    image = isinstance(value, Tensor) and value.ndim == 4
+    return torch.cat([value, value.flip(-1)]) if image else value
+
+
+def _gradients(
+    model: nn.Module, inputs: Mapping[str, Any], compile: Callable[[nn.Module], Callable[..., Any]]
+) -> dict[str, Tensor]:
+    """The gradients of the second of two backward passes, and the buffers after it, by name.
+
+    Raises:
+        ValueError: The model draws random numbers, or nothing that it returns has a gradient.
+    """
+    call = compile(model)
+    for _ in range(2):
+        model.zero_grad()
+        torch.manual_seed(1)
+        before = torch.get_rng_state()
+        results = tensors(call(**inputs))
+        if not before.equal(torch.get_rng_state()):
+            raise ValueError("it draws random numbers, which are not eager's")
+        weighted_sum(results).backward()
+    found = {f"gradient of {n}": p.grad for n, p in model.named_parameters()}
+    given = {n: g.to_dense() for n, g in found.items() if g is not None}
+    return given | {n: b.detach().clone() for n, b in model.named_buffers()}
+
+
+def weighted_sum(results: list[Tensor]) -> Tensor:
+    """A number that depends on all finite floats that have a gradient.
+
+    Raises:
+        ValueError: Nothing has one.
+    """
+    generator = torch.Generator().manual_seed(5)
+    sums = []
+    for result in results:
+        if result.is_floating_point() and result.requires_grad:
+            weights = torch.randn(result.shape, generator=generator).to(result.dtype)
+            finite = torch.where(result.detach().isfinite(), result, 0.0)
+            sums.append((finite * weights).sum() / max(1, result.numel()) ** 0.5)
+    if not sums:
+        raise ValueError("no result has a gradient")
+    return torch.stack([s.double() for s in sums]).sum()
+
+
+def differences(
+    ours: Mapping[str, Tensor],
+    eager: Sequence[Mapping[str, Tensor]],
+    truth: Mapping[str, Tensor] | None,
+) -> str:
+    """What is further from the truth (the first eager's, where that does not run in float64) than
+    kinks explain and than ``SLACK`` times an eager is; the first few, or ""."""
+    expected = eager[0]
+    if ours.keys() != expected.keys():
+        return f"of some there is none: {sorted(ours.keys() ^ expected.keys())[:3]}"
+    truth = expected if truth is None or truth.keys() != expected.keys() else truth
+    largest = max(_distance(t, torch.zeros_like(t)) for n, t in truth.items() if "gradient" in n)
+    wrong = []
+    for name, e in expected.items():
+        o, t = ours[name], truth[name]
+        if (o.shape, o.dtype) != (e.shape, e.dtype):
+            wrong.append(f"{name} is {o.dtype}{list(o.shape)}, not {e.dtype}{list(e.shape)}")
+            continue
+        here, size = _distance(o, t), _distance(t, torch.zeros_like(t))
+        theirs = max(_distance(one[name], t) for one in eager)
+        # Written so that NaN is wrong.
+        if not (o.equal(e) or here <= max(SLACK * theirs, KINKS * size, NOTHING * largest)):
+            wrong.append(f"{name} is off by {here:.1e} of {size:.1e}, eager by {theirs:.1e}")
+    return "; ".join(wrong[:3])
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).norm())
+
+
+def _in_float64(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Tensor] | None:
+    double = pytree.tree_map_only(
+        Tensor, lambda x: x.double() if x.is_floating_point() else x, dict(inputs)
+    )
+    try:
+        return _gradients(copy.deepcopy(model).double(), double, lambda m: m)
+    except (RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _traced(model: nn.Module) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(model, backend="aot_eager", dynamic=False)
