@@ -55,11 +55,15 @@ def stirred(model: nn.Module, scale: float = 0.1) -> nn.Module:
 
 def in_float64(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor] | None:
     """What the model returns in float64, or ``None`` if it does not run so."""
-    doubles = pytree.tree_map_only(Tensor, _double, dict(inputs))
     try:
-        return tensors(copy.deepcopy(model).double()(**doubles))
+        return tensors(copy.deepcopy(model).double()(**doubles(inputs)))
     except (RuntimeError, TypeError, ValueError):
         return None
+
+
+def doubles(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with all floats in float64."""
+    return pytree.tree_map_only(Tensor, _double, dict(inputs))
 
 
 def _double(x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@ further packages, as a small model, and compare.
 
     uv run python -m benchmarks.sweep                     # about two hours on 2 cores
     uv run python -m benchmarks.sweep --only timm --minutes 20
-    uv run python -m benchmarks.sweep --training          # about three hours
+    uv run python -m benchmarks.sweep --training          # two to three hours
 
 Each model has random weights, is called in eager PyTorch and compiled for steps, twice; what has no
 step is left to torch and counted. A run goes on where the last one stopped: results are lines of
@@ -36,9 +36,9 @@ def known(file: Path) -> dict[str, dict[str, Any]]:
     return {found["name"]: found for found in map(json.loads, lines)}
 
 
-def examined(wanted: Sequence[str], how: str = "inference") -> Iterator[dict[str, Any]]:
+def examined(wanted: Sequence[str], how: str) -> Iterator[dict[str, Any]]:
     """The results of architectures, from processes of several; one that a process ends at has
-    crashed."""
+    crashed. ``how``: "inference" or "training"."""
     waiting = list(wanted)
     while waiting:
         command = [sys.executable, "-m", "benchmarks.sweep.one", how, *waiting[:_TOGETHER]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +18,13 @@ def compiled(model: torch.nn.Module) -> Callable[..., Any]:
 
     options = {"engine": "steps", "fallback": "eager", "cache": False}
     return torch.compile(model, backend=max_backend, options=options, dynamic=False)
+
+
+def traced(model: torch.nn.Module) -> Callable[..., Any]:
+    """The model traced by torch.compile and run by torch: some compute something else while they
+    are traced."""
+    torch._dynamo.reset()
+    return torch.compile(model, backend="aot_eager", dynamic=False)
 
 
 def inference(name: str) -> Callable[[], dict[str, Any]]:
@@ -46,7 +53,7 @@ def inference(name: str) -> Callable[[], dict[str, Any]]:
             again = errors(ours, expected, in_float64(model, inputs))
         if again.wrong and not errors(_sorted(ours), _sorted(expected), None).wrong:
             return {"right": True, "wrong": again.wrong, "ties": again.wrong}
-        if again.wrong and not errors(ours, _traced(model, inputs), None).wrong:
+        if again.wrong and not errors(ours, call(traced(model)), None).wrong:
             return {"right": True, "wrong": again.wrong, "torch": again.wrong}
         return {"right": not again.wrong, "wrong": again.wrong}
 
@@ -56,13 +63,3 @@ def inference(name: str) -> Callable[[], dict[str, Any]]:
 def _sorted(values: list[torch.Tensor]) -> list[torch.Tensor]:
     """Values without their order, which a choice of the best decides where several nearly tie."""
     return [v.flatten().sort().values for v in values if v.is_floating_point()]
-
-
-def _traced(model: torch.nn.Module, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """What a model returns when torch.compile traces it and torch runs the graph: some models
-    compute something else while they are traced."""
-    torch._dynamo.reset()
-    function = torch.compile(model, backend="aot_eager", dynamic=False)
-    with torch.no_grad():
-        torch.manual_seed(1)
-        return tensors(function(**inputs))

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.matrix.outputs import SLACK, stirred, tensors
+from benchmarks.matrix.outputs import SLACK, doubles, stirred, tensors
 from benchmarks.sweep.catalog import model_of
-from benchmarks.sweep.inference import compiled
-from torch_max_backend.compat.tracing import pytree
+from benchmarks.sweep.inference import compiled, traced
 
 # How far, beside its size, a gradient may be from float64's. An activation whose argument rounds to
 # the other side of a kink changes gradients behind it by so much, in eager PyTorch as well.
@@ -43,20 +42,19 @@ def training(name: str) -> Callable[[], dict[str, Any]]:
         inputs = {k: _two(v) for k, v in inputs.items()}
     if max((x.numel() for x in tensors(inputs)), default=0) > MOST_INPUT:
         raise ValueError("its input is large")
-    expected = _gradients(copy.deepcopy(model), inputs, lambda m: m)
+    expected = _gradients(model, inputs, lambda m: m)
 
     def compare() -> dict[str, Any]:
-        ours = _gradients(copy.deepcopy(model), inputs, compiled)
+        ours = _gradients(model, inputs, compiled)
         wrong = differences(ours, [expected], None)
         if wrong:
             # Another eager PyTorch, which rounds in other places.
             with torch.backends.mkldnn.flags(enabled=False):
-                other = _gradients(copy.deepcopy(model), inputs, lambda m: m)
+                other = _gradients(model, inputs, lambda m: m)
             wrong = differences(ours, [expected, other], _in_float64(model, inputs))
         if not wrong:
             return {"right": True, "wrong": ""}
-        traced = _gradients(copy.deepcopy(model), inputs, _traced)
-        as_torch = not differences(ours, [traced], None)
+        as_torch = not differences(ours, [_gradients(model, inputs, traced)], None)
         return {"right": as_torch, "wrong": wrong} | ({"torch": wrong} if as_torch else {})
 
     return compare
@@ -72,11 +70,18 @@ def _two(value: Any) -> Any:
 def _gradients(
     model: nn.Module, inputs: Mapping[str, Any], compile: Callable[[nn.Module], Callable[..., Any]]
 ) -> dict[str, Tensor]:
-    """The gradients of the second of two backward passes, and the buffers after it, by name.
+    """The gradients of the second of two backward passes of a copy of the model, and its buffers
+    after it, by name.
+
+    Args:
+        model: The model, which stays as it is.
+        inputs: Its arguments.
+        compile: What makes of the copy what is called.
 
     Raises:
         ValueError: The model draws random numbers, or nothing that it returns has a gradient.
     """
+    model = copy.deepcopy(model)
     call = compile(model)
     for _ in range(2):
         model.zero_grad()
@@ -140,15 +145,7 @@ def _distance(a: Tensor, b: Tensor) -> float:
 
 
 def _in_float64(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Tensor] | None:
-    double = pytree.tree_map_only(
-        Tensor, lambda x: x.double() if x.is_floating_point() else x, dict(inputs)
-    )
     try:
-        return _gradients(copy.deepcopy(model).double(), double, lambda m: m)
+        return _gradients(model, doubles(inputs), nn.Module.double)
     except (RuntimeError, TypeError, ValueError):
         return None
-
-
-def _traced(model: nn.Module) -> Callable[..., Any]:
-    torch._dynamo.reset()
-    return torch.compile(model, backend="aot_eager", dynamic=False)
