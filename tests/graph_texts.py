@@ -33,8 +33,9 @@ class _Collected:
     forward = backward = inference
 
 
-def texts(run: Callable[[], Any]) -> list[tuple[str, str]]:
-    """The MAX graph and the step table of each graph that a call compiles, forward ones first."""
+def texts(run: Callable[[Callable[..., Any]], Any]) -> list[tuple[str, str]]:
+    """The MAX graph and the step table of each graph that is compiled, forward ones first, when
+    ``run`` is called with a backend."""
     from torch_max_backend.backend import trace
     from torch_max_backend.driver.passes import own_modes, prepare
     from torch_max_backend.engines.max.module import build_module

@@ -117,7 +117,9 @@ def errors(actual: list[Tensor], expected: list[Tensor], truth: list[Tensor] | N
             right = from_truth <= SLACK * eager + RESOLUTION
         if not right:
             wrong = wrong or f"tensor {i} is {here:.1e} from eager"
-    return Errors(error, *((None, None) if truth is None else (ours, theirs)), wrong)
+    if truth is None:
+        return Errors(error, None, None, wrong)
+    return Errors(error, ours, theirs, wrong)
 
 
 def _as_near(

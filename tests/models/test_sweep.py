@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from benchmarks.sweep import __main__ as sweep
+from benchmarks.sweep import training as training_
 from benchmarks.sweep.catalog import model_of, names
+from benchmarks.sweep.inference import inference
 from benchmarks.sweep.one import examine
 from benchmarks.sweep.small import small
 from benchmarks.sweep.table import markdown
+from benchmarks.sweep.training import training
 
 
 def test_a_configuration_becomes_small_and_keeps_its_structure() -> None:
@@ -40,11 +43,21 @@ def test_arguments_are_found() -> None:
 
 
 def test_an_architecture_is_examined() -> None:
-    found = examine("transformers/albert")
+    found = examine("transformers/albert", inference)
     assert found["right"], found
     assert found["operators"] > 10
     assert (found["graphs"], found["breaks"], found["eager"]) == (1, 0, {})
-    assert "skipped" in examine("transformers/no_such_model")
+    assert "skipped" in examine("transformers/no_such_model", inference)
+
+
+def test_gradients_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = examine("transformers/albert", training)
+    assert found["right"], found
+    assert found["graphs"] == 1
+    monkeypatch.setattr(training_, "compiled", lambda model: lambda **inputs: 2 * model(**inputs))
+    found = examine("transformers/albert", training)
+    assert not found["right"]
+    assert "gradient of" in found["wrong"]
 
 
 class Process:
@@ -53,7 +66,8 @@ class Process:
     returncode = -11
 
     def __init__(self, command: list[str], **_: Any) -> None:
-        first, second = command[3], command[4] if len(command) > 4 else ""
+        how, first, second = (*command[3:], "")[:3]
+        assert how == "inference"
         lines = [{"begins": first}, {"name": first, "right": True}]
         lines += [{"begins": second}] if second == "bad" else []
         self.stdout = [json.dumps(line) + "\n" for line in lines]
@@ -67,7 +81,7 @@ class Process:
 
 def test_a_crash_is_a_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sweep.subprocess, "Popen", Process)
-    found = list(sweep.examined(["one", "bad", "two"]))
+    found = list(sweep.examined(["one", "bad", "two"], "inference"))
     assert [f["name"] for f in found] == ["one", "bad", "two"]
     assert [f["right"] for f in found] == [True, False, True]
     assert "-11" in found[1]["error"]
