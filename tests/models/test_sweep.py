@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.sweep import __main__ as sweep
 from benchmarks.sweep import training as training_
@@ -54,7 +55,13 @@ def test_gradients_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     found = examine("transformers/albert", training)
     assert found["right"], found
     assert found["graphs"] == 1
-    monkeypatch.setattr(training_, "compiled", lambda model: lambda **inputs: 2 * model(**inputs))
+
+    def doubled(model: torch.nn.Module) -> torch.nn.Module:
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient: 2 * gradient)
+        return model
+
+    monkeypatch.setattr(training_, "compiled", doubled)
     found = examine("transformers/albert", training)
     assert not found["right"]
     assert "gradient of" in found["wrong"]
