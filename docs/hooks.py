@@ -28,6 +28,7 @@ PAGES = {
     "benchmarks/serving.md": "benchmarks/serving.md",
     "benchmarks/sweep.md": "benchmarks/sweep.md",
     "benchmarks/sweep-training.md": "benchmarks/sweep-training.md",
+    "benchmarks/sweep-sizes.md": "benchmarks/sweep-sizes.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

@@ -3,12 +3,14 @@ further packages, as a small model, and compare.
 
     uv run python -m benchmarks.sweep                     # about two hours on 2 cores
     uv run python -m benchmarks.sweep --only timm --minutes 20
-    uv run python -m benchmarks.sweep --training          # two to three hours
+    uv run python -m benchmarks.sweep --training          # about two hours
+    uv run python -m benchmarks.sweep --sizes             # about two hours
 
 Each model has random weights, is called in eager PyTorch and compiled for steps, twice; what has no
 step is left to torch and counted. A run goes on where the last one stopped: results are lines of
 ``benchmarks/sweep.jsonl``, and the table is ``benchmarks/sweep.md``. ``--training`` compares
-gradients: ``benchmarks/sweep-training.jsonl`` and ``.md``.
+gradients, ``--sizes`` calls what is compiled once with sizes that change; theirs are
+``sweep-training.jsonl`` and ``sweep-sizes.jsonl``, and ``.md``.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def known(file: Path) -> dict[str, dict[str, Any]]:
 
 def examined(wanted: Sequence[str], how: str) -> Iterator[dict[str, Any]]:
     """The results of architectures, from processes of several; one that a process ends at has
-    crashed. ``how``: "inference" or "training"."""
+    crashed. ``how``: a key of ``PARTS`` of ``benchmarks.sweep.one``."""
     waiting = list(wanted)
     while waiting:
         command = [sys.executable, "-m", "benchmarks.sweep.one", how, *waiting[:_TOGETHER]]
@@ -72,10 +74,16 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="what is known already, too")
     parser.add_argument("--failed", action="store_true", help="what went wrong, once more")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after")
-    parser.add_argument("--training", action="store_true", help="gradients")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument(
+        "--training", dest="part", action="store_const", const="training", help="gradients"
+    )
+    part.add_argument(
+        "--sizes", dest="part", action="store_const", const="sizes", help="sizes change"
+    )
     parser.add_argument("--out", type=Path, help="where results are kept")
     given = parser.parse_args()
-    page = "sweep-training" if given.training else "sweep"
+    page = f"sweep-{given.part}" if given.part else "sweep"
     given.out = given.out or HERE / f"{page}.jsonl"
     results = known(given.out)
     wanted = [n for n in names() if not given.only or n.startswith(tuple(given.only))]
@@ -84,7 +92,7 @@ def main() -> None:
     elif not given.again:
         wanted = [n for n in wanted if n not in results]
     end = time.monotonic() + 60 * given.minutes
-    for found in examined(wanted, "training" if given.training else "inference"):
+    for found in examined(wanted, given.part or "inference"):
         results[found["name"]] = found
         with given.out.open("a") as file:
             file.write(json.dumps(found) + "\n")

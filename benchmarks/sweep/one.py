@@ -1,6 +1,6 @@
 """Architectures one after the other in this process; what became of each as a line of JSON.
 
-python -m benchmarks.sweep.one inference|training NAME ...
+python -m benchmarks.sweep.one inference|training|sizes NAME ...
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 import torch
 
 from benchmarks.sweep.inference import inference
+from benchmarks.sweep.sizes import sizes
 from benchmarks.sweep.training import training
 
 SECONDS = 240
+PARTS = {"inference": inference, "training": training, "sizes": sizes}
 
 
 class _Late(Exception):
@@ -31,8 +33,8 @@ def examine(name: str, prepare: Callable[[str], Callable[[], dict[str, Any]]]) -
 
     Args:
         name: Its name.
-        prepare: ``inference`` or ``training``: calls it in eager PyTorch and returns what compiles
-            and compares it.
+        prepare: One of ``PARTS``: calls it in eager PyTorch and returns what compiles and compares
+            it.
 
     Returns:
         ``skipped``: why there is no small model of it, if so. Otherwise what comparing tells, or
@@ -83,7 +85,7 @@ def main() -> None:
         raise _Late
 
     signal.signal(signal.SIGALRM, late)
-    prepare = {"inference": inference, "training": training}[sys.argv[1]]
+    prepare = PARTS[sys.argv[1]]
     for name in sys.argv[2:]:
         print(json.dumps({"begins": name}), flush=True)
         signal.alarm(SECONDS)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks.sweep import __main__ as sweep
+from benchmarks.sweep import sizes
 from benchmarks.sweep import training as training_
 from benchmarks.sweep.catalog import model_of, names
 from benchmarks.sweep.inference import inference
@@ -65,6 +66,25 @@ def test_gradients_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     found = examine("transformers/albert", training)
     assert not found["right"]
     assert "gradient of" in found["wrong"]
+
+
+def test_sizes_vary() -> None:
+    given = {"input_ids": torch.arange(20).view(2, 10), "mask": torch.ones(2, 10)}
+    given |= {"pixel_values": torch.ones(2, 3, 32, 32)}
+    found = sizes.variants(given)
+    assert [*found][:: len(found) - 1] == ["given", "given again"]
+    assert found["batch x 3"]["input_ids"].shape == (6, 10)
+    assert found["longer text"]["mask"].shape == (2, 15)
+    assert found["shorter text"]["input_ids"].shape == (2, 7)
+    assert found["image + 32"]["pixel_values"].shape == (2, 3, 64, 96)
+
+
+def test_an_architecture_is_called_with_varied_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = examine("transformers/albert", sizes.sizes)
+    assert found["right"], found
+    assert (found["sizes"], found["breaks"]) == (6, 0)
+    monkeypatch.setattr(sizes, "compiled", lambda model, dynamic: lambda **given: model.foo)
+    assert not examine("transformers/albert", sizes.sizes)["right"]
 
 
 class Process:
