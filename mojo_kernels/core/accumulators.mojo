@@ -40,6 +40,16 @@ def both[
             return min(a, b)
 
 
+@always_inline
+def rounding[
+    dtype: DType, w: SIMDLength, //
+](a: SIMD[dtype, w], b: SIMD[dtype, w]) -> SIMD[dtype, w]:
+    """What the sum of two floats loses (Knuth's TwoSum); NaN if the sum is not finite."""
+    var sum = a + b
+    var part = sum - a
+    return (a - (sum - part)) + (b - part)
+
+
 struct Accumulator[dtype: DType, w: SIMDLength, kind: StaticString](
     ImplicitlyCopyable, RegisterPassable
 ):

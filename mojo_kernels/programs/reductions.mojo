@@ -7,7 +7,7 @@ from std.memory import Pointer
 from std.sys import size_of
 from std.utils.numerics import isfinite
 
-from ..core.accumulators import Accumulator, both, in_pairs, start
+from ..core.accumulators import Accumulator, both, in_pairs, rounding, start
 from ..core.memory import Untracked
 from .operations import Bytes, load, to_memory, vector, wide
 
@@ -65,11 +65,8 @@ def _row[kind: StaticString, dtype: DType](x: Bytes, n: Int) -> Scalar[counted[k
 @always_inline
 def _add(total: Pointer[Float64, Untracked], value: Float64, lacks: Float64):
     """Adds to a sum and what it lacks."""
-    var a = total[]
-    var sum = a + value
-    var part = sum - a
-    total.unsafe_store(0, sum)
-    var rest = (a - (sum - part)) + (value - part)
+    var rest = rounding(total[], value)
+    total.unsafe_store(0, total[] + value)
     total.unsafe_store(1, total[unsafe_offset=1] + rest + lacks)
 
 

@@ -6,14 +6,17 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 from std.utils.index import IndexList
+from std.utils.numerics import isfinite
 
-from ..core.accumulators import Accumulator, both, in_pairs, start
+from ..core.accumulators import Accumulator, both, in_pairs, rounding, start
 from ..core.fused import load
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges
 
 # Numbers that are added up one after the other.
 comptime BLOCK = 4096
+# Lines that are added up one after the other.
+comptime LINES = 16
 # Vectors beside each other, where the axis does not lie along the memory.
 comptime BESIDE = 8
 # Numbers of a task.
@@ -62,21 +65,30 @@ def across[
     kind: StaticString,
     Load: def[width: Int](Int, Int) -> SIMD[dtype, width],
 ](load: Load, begin: Int, n: Int, column: Int, to: Address[dtype]):
-    """The reductions of `count` vectors of lines beside each other, from a column on."""
+    """The reductions of `count` vectors of lines beside each other, from a column on. What sums
+    of floats lose, where a few lines are added to the others, is added at the end."""
     comptime Lanes = Accumulator[dtype, width, kind]
+    comptime precise = kind == "sum" and dtype.is_floating_point()
     var totals = Array[Lanes, count](fill=Lanes())
+    var lost = Array[SIMD[dtype, width], count](fill=0)
     var i = begin
     while i < begin + n:
-        var end = min(i + BLOCK // 8, begin + n)
+        var end = min(i + LINES, begin + n)
         var sums = Array[Lanes, count](fill=Lanes())
         while i < end:
             comptime for v in range(count):
                 sums[v].add(load[width](i, column + v * width))
             i += 1
         comptime for v in range(count):
+            comptime if precise:
+                lost[v] += rounding(totals[v].total, sums[v].total)
             totals[v].join(sums[v])
     comptime for v in range(count):
-        to.unsafe_store(v * width, totals[v].lanes())
+        var total = totals[v].lanes()
+        comptime if precise:
+            # Of infinities it is NaN.
+            total = isfinite(total).select(total + lost[v], total)
+        to.unsafe_store(v * width, total)
 
 
 @register("tmb_reduce")
@@ -171,11 +183,12 @@ struct Reduce:
         in_ranges(work, units * parts, tasks)
         if parts == 1:
             return
+        comptime held = DType.float64 if kind == "sum" and dtype.is_floating_point() else dtype
         for line in range(outer):
             for j in range(inner):
-                var total = start[kind, dtype]()
+                var total = start[kind, held]()
                 for part in range(parts):
                     var value = middle[(line * parts + part) * inner + j]
-                    total = both[kind](value, total)
-                to[unsafe_offset = line * inner + j] = total
+                    total = both[kind](value.cast[held](), total)
+                to[unsafe_offset = line * inner + j] = total.cast[dtype]()
         _ = middle^

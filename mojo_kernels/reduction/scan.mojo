@@ -23,6 +23,13 @@ def _log_add_exp[
     return high + log1p(exp(low - high))
 
 
+def running_type[dtype: DType, target: StaticString]() -> DType:
+    """What runs along an axis: as in torch, doubles where results are floats, on CPU."""
+    if dtype == DType.float32:
+        return DType.float64 if target == "cpu" else dtype
+    return DType.float32 if dtype.is_half_float() else dtype
+
+
 @register("tmb_scan")
 struct Scan:
     """Running products (`prod`) or logarithms of sums (`logsumexp`)."""
@@ -36,6 +43,7 @@ struct Scan:
         ctx: DeviceContext,
     ) raises:
         comptime assert kind == "prod" or kind == "logsumexp", "unknown kind"
+        comptime wide = running_type[dtype, target]()
         if x.size() == 0:
             return
         var n = x.dim_size[axis]()
@@ -48,16 +56,16 @@ struct Scan:
         @always_inline
         def work(line: Int) {var source, var result, var n, var inner}:
             var at = (line // inner) * n * inner + line % inner
-            var running = source[unsafe_offset=at]
-            result[unsafe_offset=at] = running
+            var running = source[unsafe_offset=at].cast[wide]()
+            result[unsafe_offset=at] = source[unsafe_offset=at]
             for _ in range(1, n):
                 at += inner
-                var value = source[unsafe_offset=at]
+                var value = source[unsafe_offset=at].cast[wide]()
                 comptime if kind == "prod":
                     running = running * value
                 else:
                     running = _log_add_exp(running, value)
-                result[unsafe_offset=at] = running
+                result[unsafe_offset=at] = running.cast[dtype]()
 
         each_line[target=target](work, x.size() // n, n, ctx)
 
