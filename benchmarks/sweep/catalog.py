@@ -120,9 +120,8 @@ def _sounds_large(name: str) -> bool:
 def _of_torchvision(kind: str) -> nn.Module:
     import torchvision
 
-    with torch.device("meta"):
-        model = torchvision.models.get_model(kind, weights=None, **_no_backbone(kind))
-    if sum(p.numel() for p in model.parameters()) > MOST_PARAMETERS:
+    weights = torchvision.models.get_model_weights(kind)
+    if min(w.meta["num_params"] for w in weights) > MOST_PARAMETERS:
         raise ValueError("it is large")
     return torchvision.models.get_model(kind, weights=None, **_no_backbone(kind))
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.sweep.small import parts
+from benchmarks.sweep.special import ARGUMENTS
 
 LENGTH = 16
 
@@ -31,21 +32,45 @@ def _tokens(config: Any, length: int = LENGTH) -> Tensor:
     return torch.randint(min(6, words - 1), words, (2, length))
 
 
+def _patches(config: Any) -> Tensor:
+    """Those of images of 4 x 4 and 2 x 4 patches, one after the other."""
+    patch = _first(config, "patch_size", default=14)
+    channels = _first(config, "in_channels", "in_chans", "num_channels", default=3)
+    times = _first(config, "temporal_patch_size", default=1)
+    return torch.randn(24, channels * times * patch * patch)
+
+
 def candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
     """Arguments to try, the likeliest first."""
     config = model.config
     names = inspect.signature(model.forward).parameters
     size = _first(config, "image_size", default=64)
     channels = _first(config, "num_channels", "in_channels", default=3)
-    mels = _first(config, "num_mel_bins", "feature_size", "input_feat_per_channel", default=80)
+    mels = _first(
+        config,
+        "num_mel_bins",
+        "feature_size",
+        "input_feat_per_channel",
+        "feature_projection_input_dim",
+        "input_dim",
+        default=80,
+    )
     frames = 2 * _first(config, "max_source_positions", default=64)
+    video = _first(config, "num_frames", default=8)
     images = {
         "pixel_values": torch.randn(2, channels, size, size),
-        "pixel_values_videos": torch.randn(2, 8, channels, size, size),
+        "pixel_values_videos": torch.randn(2, video, channels, size, size),
         "input_values": torch.randn(2, 6000),
         "input_features": torch.randn(2, mels, min(frames, 3000)),
         "past_values": torch.randn(2, _first(config, "context_length", default=32), 1),
     }
+    if config.model_type in ARGUMENTS:
+        yield ARGUMENTS[config.model_type]()
+    if "grid_thw" in names:
+        yield {
+            next(iter(names)): _patches(config),
+            "grid_thw": torch.tensor([[1, 4, 4], [1, 2, 4]]),
+        }
     text: dict[str, Any] = {"input_ids": _tokens(config)}
     if "bbox" in names:
         text["bbox"] = torch.randint(0, 99, (2, LENGTH, 4)).sort(-1).values
@@ -71,7 +96,10 @@ def candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
         if main == "pixel_values":
             for other in (32, 96, 128, 224, 256):
                 yield {main: torch.randn(2, channels, other, other)}
-            yield {main: torch.randn(2, 8, channels, size, size)}
+            yield {main: torch.randn(2, video, channels, size, size)}
+            sizes = vars(config).get("image_size")
+            if isinstance(sizes, (list, tuple)) and len(sizes) == 2:
+                yield {main: torch.randn(2, channels, *sizes)}
             yield {main: torch.randn(1, 2, channels, 64, 64)}
     if "input_ids" in names:
         yield text

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarks.sweep.special import FIELDS
+
 LAYERS = 2
 
 # By a part of the name of a field, what it becomes where it is a larger number. The first that fits
@@ -26,7 +28,7 @@ _NUMBERS: tuple[tuple[tuple[str, ...], int], ...] = (
 )
 # Fields that only sound like one of those.
 _KEPT = ("layer_norm", "num_hidden_layers_to", "initializer", "text_config", "vision_config")
-_TURNED_BY_PLACE = ("vl", "glm4", "omni")
+_TURNED_BY_PLACE = ("vl", "glm4", "omni", "glm_image", "glm_ocr")
 _TOKENS = ("_token_id", "_index", "_token_index")
 
 
@@ -64,6 +66,8 @@ def small(config: Any, width: bool = True, grouped: bool = True) -> Any:
         _lists(part, before)
         if width:
             _sections(part)
+        for name, value in FIELDS.get(part.model_type, {}).items():
+            _set(part, name, value)
     return config
 
 
@@ -94,7 +98,11 @@ def _number(name: str, value: Any, width: bool) -> Any:
 
 def _lists(part: Any, before: Mapping[str, Any]) -> None:
     """Lists with an entry for each layer become as short as the layers are few."""
-    counts = {v for k, v in before.items() if isinstance(v, int) and "layer" in k and v > LAYERS}
+    counts = {
+        v
+        for k, v in before.items()
+        if isinstance(v, int) and "layer" in k and v > LAYERS and "extract" not in k
+    }
     for name, value in before.items():
         if isinstance(value, (list, tuple)) and len(value) in counts:
             # One of each kind of layer, if they differ.
