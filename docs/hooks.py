@@ -29,6 +29,7 @@ PAGES = {
     "benchmarks/sweep.md": "benchmarks/sweep.md",
     "benchmarks/sweep-training.md": "benchmarks/sweep-training.md",
     "benchmarks/sweep-sizes.md": "benchmarks/sweep-sizes.md",
+    "benchmarks/sweep-bfloat16.md": "benchmarks/sweep-bfloat16.md",
     ".claude/skills/mojo-gpu-kernels/USAGE.md": "mojo-kernels.md",
     ".claude/skills/aten-ops/README.md": "aten-operators.md",
 }

@@ -5,12 +5,13 @@ further packages, as a small model, and compare.
     uv run python -m benchmarks.sweep --only timm --minutes 20
     uv run python -m benchmarks.sweep --training          # about two hours
     uv run python -m benchmarks.sweep --sizes             # about two hours
+    uv run python -m benchmarks.sweep --bfloat16          # about two hours
 
 Each model has random weights, is called in eager PyTorch and compiled for steps, twice; what has no
 step is left to torch and counted. A run goes on where the last one stopped: results are lines of
 ``benchmarks/sweep.jsonl``, and the table is ``benchmarks/sweep.md``. ``--training`` compares
-gradients, ``--sizes`` calls what is compiled once with sizes that change; theirs are
-``sweep-training.jsonl`` and ``sweep-sizes.jsonl``, and ``.md``.
+gradients, ``--sizes`` calls what is compiled once with sizes that change, and ``--bfloat16``
+rounds weights and inputs; theirs are ``sweep-training.jsonl`` and ``.md``, and so on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from benchmarks.processes.results import HERE, write_page
 from benchmarks.sweep.catalog import names
 from benchmarks.sweep.table import markdown
 
+_PARTS = {"training": "gradients", "sizes": "sizes change", "bfloat16": "in bfloat16"}
 # Models of a process: a new one starts with memory that nobody has used.
 _TOGETHER = 12
 
@@ -75,12 +77,8 @@ def main() -> None:
     parser.add_argument("--failed", action="store_true", help="what went wrong, once more")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after")
     part = parser.add_mutually_exclusive_group()
-    part.add_argument(
-        "--training", dest="part", action="store_const", const="training", help="gradients"
-    )
-    part.add_argument(
-        "--sizes", dest="part", action="store_const", const="sizes", help="sizes change"
-    )
+    for name, what in _PARTS.items():
+        part.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=what)
     parser.add_argument("--out", type=Path, help="where results are kept")
     given = parser.parse_args()
     page = f"sweep-{given.part}" if given.part else "sweep"

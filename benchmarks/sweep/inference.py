@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.matrix.outputs import errors, in_float64, stirred, tensors
 from benchmarks.sweep.catalog import model_of
+from torch_max_backend.compat.tracing import pytree
 
 
 def compiled(model: nn.Module, dynamic: bool | None = False) -> Callable[..., Any]:
@@ -44,7 +45,21 @@ def inference(name: str) -> Callable[[], dict[str, Any]]:
         ``aot_eager``).
     """
     model, inputs = model_of(name)
-    stirred(model)
+    return _beside_eager(stirred(model), inputs)
+
+
+def bfloat16(name: str) -> Callable[[], dict[str, Any]]:
+    """The same in bfloat16, weights and inputs."""
+    model, inputs = model_of(name)
+    rounded = pytree.tree_map_only(Tensor, _rounded, dict(inputs))
+    return _beside_eager(stirred(model).bfloat16(), rounded)
+
+
+def _rounded(x: Tensor) -> Tensor:
+    return x.bfloat16() if x.is_floating_point() else x
+
+
+def _beside_eager(model: nn.Module, inputs: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
     expected = returned(model, inputs)
 
     def compare() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Architectures one after the other in this process; what became of each as a line of JSON.
 
-python -m benchmarks.sweep.one inference|training|sizes NAME ...
+python -m benchmarks.sweep.one inference|training|sizes|bfloat16 NAME ...
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.sweep.inference import inference
+from benchmarks.sweep.inference import bfloat16, inference
 from benchmarks.sweep.sizes import sizes
 from benchmarks.sweep.training import training
 
 SECONDS = 240
-PARTS = {"inference": inference, "training": training, "sizes": sizes}
+PARTS = {"inference": inference, "training": training, "sizes": sizes, "bfloat16": bfloat16}
 
 
 class _Late(Exception):
