@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from benchmarks.matrix import CASES
-from benchmarks.matrix.outputs import errors, in_float64, stirred, tensors
+from benchmarks.matrix.outputs import errors, in_dtype, stirred, tensors
 from benchmarks.processes.first_call import compiled, cpu_seconds
 from benchmarks.processes.models import ModelCase
 from benchmarks.processes.steady import FRAMEWORKS, alternate
@@ -90,7 +90,7 @@ def first(case: ModelCase) -> dict[str, Any]:
     model, inputs = made(case)
     with torch.no_grad(), settings():
         expected = tensors(model(**inputs))
-        truth = in_float64(model, inputs)
+        truth = in_dtype(model, inputs)
         function = compiled(model, "max", fullgraph=False, fallback="eager")
         wall, cpu = time.perf_counter(), cpu_seconds()
         output = function(**inputs)

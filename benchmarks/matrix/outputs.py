@@ -53,21 +53,23 @@ def stirred(model: nn.Module, scale: float = 0.1) -> nn.Module:
     return model
 
 
-def in_float64(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor] | None:
-    """What the model returns in float64, or ``None`` if it does not run so."""
+def in_dtype(
+    model: nn.Module, inputs: Mapping[str, Any], dtype: torch.dtype = torch.float64
+) -> list[Tensor] | None:
+    """What the model returns with all floats in a dtype, or ``None`` if it does not run so."""
     try:
-        return tensors(copy.deepcopy(model).double()(**doubles(inputs)))
+        return tensors(copy.deepcopy(model).to(dtype)(**floats_as(dtype, inputs)))
     except (RuntimeError, TypeError, ValueError):
         return None
 
 
-def doubles(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with all floats in float64."""
-    return pytree.tree_map_only(Tensor, _double, dict(inputs))
+def floats_as(dtype: torch.dtype, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with all floats in a dtype."""
 
+    def cast(x: Tensor) -> Tensor:
+        return x.to(dtype) if x.is_floating_point() else x
 
-def _double(x: Tensor) -> Tensor:
-    return x.double() if x.is_floating_point() else x
+    return pytree.tree_map_only(Tensor, cast, dict(inputs))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.matrix.outputs import errors, in_float64, stirred, tensors
+from benchmarks.matrix.outputs import errors, floats_as, in_dtype, stirred, tensors
 from benchmarks.sweep.catalog import model_of
-from torch_max_backend.compat.tracing import pytree
 
 
 def compiled(model: nn.Module, dynamic: bool | None = False) -> Callable[..., Any]:
@@ -51,12 +50,7 @@ def inference(name: str) -> Callable[[], dict[str, Any]]:
 def bfloat16(name: str) -> Callable[[], dict[str, Any]]:
     """The same in bfloat16, weights and inputs."""
     model, inputs = model_of(name)
-    rounded = pytree.tree_map_only(Tensor, _rounded, dict(inputs))
-    return _beside_eager(stirred(model).bfloat16(), rounded)
-
-
-def _rounded(x: Tensor) -> Tensor:
-    return x.bfloat16() if x.is_floating_point() else x
+    return _beside_eager(stirred(model).bfloat16(), floats_as(torch.bfloat16, inputs))
 
 
 def _beside_eager(model: nn.Module, inputs: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
@@ -76,12 +70,19 @@ def verdict(
     """What ``inference`` tells of what a model returned, compiled and in eager PyTorch."""
     again = errors(ours, expected, None)
     if again.wrong:
-        again = errors(ours, expected, in_float64(model, inputs))
+        again = errors(ours, expected, _truth(model, inputs))
     if again.wrong and not errors(_sorted(ours), _sorted(expected), None).wrong:
         return {"right": True, "wrong": again.wrong, "ties": again.wrong}
     if again.wrong and not errors(ours, returned(traced(model), inputs), None).wrong:
         return {"right": True, "wrong": again.wrong, "torch": again.wrong}
     return {"right": not again.wrong, "wrong": again.wrong}
+
+
+def _truth(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor] | None:
+    """What the model returns in float64, or else, if it is of 16 bits, in float32."""
+    found = in_dtype(model, inputs)
+    rounded = any(p.dtype == torch.bfloat16 for p in model.parameters())
+    return in_dtype(model, inputs, torch.float32) if found is None and rounded else found
 
 
 def _sorted(values: list[Tensor]) -> list[Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.matrix.outputs import SLACK, doubles, stirred, tensors
+from benchmarks.matrix.outputs import SLACK, floats_as, stirred, tensors
 from benchmarks.sweep.catalog import model_of
 from benchmarks.sweep.inference import compiled, traced
 
@@ -156,6 +156,6 @@ def _distance(a: Tensor, b: Tensor) -> float:
 
 def _in_float64(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Tensor] | None:
     try:
-        return _gradients(model, doubles(inputs), nn.Module.double)
+        return _gradients(model, floats_as(torch.float64, inputs), nn.Module.double)
     except (RuntimeError, TypeError, ValueError):
         return None
