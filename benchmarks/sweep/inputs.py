@@ -56,10 +56,10 @@ def candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
         default=80,
     )
     frames = 2 * _first(config, "max_source_positions", default=64)
-    video = _first(config, "num_frames", default=8)
+    video_frames = _first(config, "num_frames", default=8)
     images = {
         "pixel_values": torch.randn(2, channels, size, size),
-        "pixel_values_videos": torch.randn(2, video, channels, size, size),
+        "pixel_values_videos": torch.randn(2, video_frames, channels, size, size),
         "input_values": torch.randn(2, 6000),
         "input_features": torch.randn(2, mels, min(frames, 3000)),
         "past_values": torch.randn(2, _first(config, "context_length", default=32), 1),
@@ -96,7 +96,7 @@ def candidates(model: nn.Module) -> Iterator[dict[str, Any]]:
         if main == "pixel_values":
             for other in (32, 96, 128, 224, 256):
                 yield {main: torch.randn(2, channels, other, other)}
-            yield {main: torch.randn(2, video, channels, size, size)}
+            yield {main: torch.randn(2, video_frames, channels, size, size)}
             sizes = vars(config).get("image_size")
             if isinstance(sizes, (list, tuple)) and len(sizes) == 2:
                 yield {main: torch.randn(2, channels, *sizes)}

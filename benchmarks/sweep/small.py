@@ -98,6 +98,7 @@ def _number(name: str, value: Any, width: bool) -> Any:
 
 def _lists(part: Any, before: Mapping[str, Any]) -> None:
     """Lists with an entry for each layer become as short as the layers are few."""
+    # As many as layers; those that extract features from sound stay.
     counts = {
         v
         for k, v in before.items()

@@ -24,7 +24,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_key_value_heads": 4, "num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "ernie4_5_moe": {"moe_k": 2},
-    "ernie4_5_vl_moe_text": {"moe_k": 2},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "falcon_h1": _MAMBA | {"mamba_d_ssm": 128},
     "flaubert": _XLM,
@@ -39,7 +38,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "mamba2": _HEADS,
     "mimi": {"upsample_groups": 64},
-    "mimi_decoder": {"upsample_groups": 64},
     "ministral": {"head_dim": 16},
     "moonshine": {"encoder_num_key_value_heads": 4, "decoder_num_key_value_heads": 4},
     "perceiver": {
@@ -51,8 +49,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "time_series_transformer": _SERIES,
     "xlm": _XLM,
     "xmod": {"default_language": "en_XX"},
-    "zamba2": {"n_mamba_heads": 8, "mamba_headdim": 16}
-    | {"attention_hidden_size": 128, "attention_head_dim": 32},
 }
 
 

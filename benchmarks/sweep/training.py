@@ -131,12 +131,12 @@ def differences(
     if ours.keys() != expected.keys():
         return f"of some there is none: {sorted(ours.keys() ^ expected.keys())[:3]}"
     truth = expected if truth is None or truth.keys() != expected.keys() else truth
-    largest = max(_distance(t, torch.zeros_like(t)) for n, t in truth.items() if "gradient" in n)
-    wrong = []
     sizes = {n: _distance(t, torch.zeros_like(t)) for n, t in truth.items()}
+    largest = max(size for n, size in sizes.items() if "gradient" in n)
     off = {n: max(_distance(one[n], t) for one in eager) for n, t in truth.items()}
     counts = [n for n in truth if "gradient" in n and off[n] > NOTHING * largest]
     most = max((off[n] / sizes[n] for n in counts if sizes[n]), default=0.0)
+    wrong = []
     for name, e in expected.items():
         o, t = ours[name], truth[name]
         if (o.shape, o.dtype) != (e.shape, e.dtype):

@@ -6,6 +6,7 @@ from std.utils.numerics import isfinite, isnan
 
 from ..mathematics.elementary import exp, log1p
 from ..core.lines import each_line
+from .cumsum import sum_type
 
 
 @always_inline
@@ -24,10 +25,11 @@ def _log_add_exp[
 
 
 def running_type[dtype: DType, target: StaticString]() -> DType:
-    """What runs along an axis: as in torch, doubles where results are floats, on CPU."""
-    if dtype == DType.float32:
-        return DType.float64 if target == "cpu" else dtype
-    return DType.float32 if dtype.is_half_float() else dtype
+    """In what dtype products and sums run along an axis: on CPU as running sums do, and for 16
+    bits in float32."""
+    if dtype.is_half_float():
+        return DType.float32
+    return sum_type[dtype]() if target == "cpu" else dtype
 
 
 @register("tmb_scan")
