@@ -14,6 +14,8 @@ from ..core.team import in_ranges
 comptime GRAIN = 32768
 # Rows and columns of a block that is transposed in the cache.
 comptime TILE = 16
+# Numbers of a part of a line.
+comptime LINE = 8192
 comptime LEVELS = 4
 
 
@@ -48,46 +50,65 @@ def strided_copy[
         for i in range(last):
             if stride[i] == 1 and size[i] >= 4:
                 near = i
-    var blocks = 1
-    var across = 1
-    if near != last:
-        blocks = ceildiv(size[near], TILE)
-        for i in range(near + 1, rank):
-            across *= size[i]
+    # How far apart `to` has the neighbours of each dim.
+    var place = IndexList[rank](1)
+    comptime for i in range(last - 1, -1, -1):
+        place[i] = place[i + 1] * size[i + 1]
+    # A unit of work is a part of a line, or some lines of it side by side.
+    var part = LINE if near == last else TILE
+    var blocks = ceildiv(size[near], part)
     var units = blocks
     for i in range(last):
         units *= 1 if i == near else size[i]
-    var each = max(1, GRAIN // max(1, n * (1 if near == last else TILE)))
+    var each = max(1, GRAIN // max(1, min(n, LINE) if near == last else n * TILE))
 
     def work(lower: Int, upper: Int) {
-        var x, var to, var size, var stride, var n, var step, var near, var blocks, var across
+        var x, var to, var size, var stride, var place, var n, var step, var near, var part,
+        var blocks
     }:
-        for unit in range(lower, upper):
-            var rest = unit // blocks
-            var first = unit % blocks * TILE
-            var source = x
-            var sink = to
-            var place = n
-            comptime for i in range(last - 1, -1, -1):
-                if i != near:
-                    source = source.unsafe_offset(rest % size[i] * stride[i])
-                    sink = sink.unsafe_offset(rest % size[i] * place)
-                    rest //= size[i]
-                place *= size[i]
+        var at = IndexList[rank](0)
+        var source = x
+        var sink = to
+        var rest = lower // blocks
+        var block = lower % blocks
+        comptime for i in range(last - 1, -1, -1):
+            if i != near:
+                at[i] = rest % size[i]
+                rest //= size[i]
+                source = source.unsafe_offset(at[i] * stride[i])
+                sink = sink.unsafe_offset(at[i] * place[i])
+        for _ in range(lower, upper):
+            var first = block * part
+            var from_here = source.unsafe_offset(first * stride[near])
+            var to_here = sink.unsafe_offset(first * place[near])
+            var count = min(part, size[near] - first)
             if near != last:
-                _transposed(
-                    source.unsafe_offset(first), sink.unsafe_offset(first * across),
-                    min(TILE, size[near] - first), n, step, across,
-                )
+                _turned(from_here, to_here, count, n, step, place[near])
             elif step == 1:
-                _line(source, sink, n)
+                _line(from_here, to_here, count)
             elif step == -1:
-                _backwards(source, sink, n)
+                _backwards(from_here, to_here, count)
             elif step == 2:
-                _every_other(source, sink, n)
+                _every_other(from_here, to_here, count)
             else:
-                for j in range(n):
-                    sink[unsafe_offset=j] = source[unsafe_offset = j * step]
+                for j in range(count):
+                    to_here[unsafe_offset=j] = from_here[unsafe_offset = j * step]
+            block += 1
+            if block < blocks:
+                continue
+            block = 0
+            # To the next line: counting costs less than dividing.
+            var carry = True
+            comptime for i in range(last - 1, -1, -1):
+                if carry and i != near:
+                    at[i] += 1
+                    source = source.unsafe_offset(stride[i])
+                    sink = sink.unsafe_offset(place[i])
+                    carry = at[i] == size[i]
+                    if carry:
+                        at[i] = 0
+                        source = source.unsafe_offset(-size[i] * stride[i])
+                        sink = sink.unsafe_offset(-size[i] * place[i])
 
     in_ranges(work, units, ceildiv(units, each))
 
@@ -119,22 +140,49 @@ def _backwards[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
 @always_inline
 def _every_other[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
     comptime width = simd_width_of[dtype]()
+    comptime for halves in range(3):
+        comptime part = width >> halves
+        comptime if part > 1:
+            if n > part:
+                return _pairs[part](x, to, n)
+    for j in range(n):
+        to[unsafe_offset=j] = x[unsafe_offset = 2 * j]
+
+
+@always_inline
+def _pairs[dtype: DType, //, width: Int](x: Address[dtype], to: Address[dtype], n: Int):
+    """The first of each of `n` pairs, which are more than `width`."""
     var j = 0
     # The last vector would reach one number too far.
     while j + width < n:
         var pairs = x.unsafe_load[width = 2 * width](2 * j).deinterleave()
         to.unsafe_store(j, pairs[0])
         j += width
-    while j < n:
-        to[unsafe_offset=j] = x[unsafe_offset = 2 * j]
-        j += 1
+    # It begins one number earlier, among what is written already.
+    var rest = x.unsafe_load[width = 2 * width](2 * (n - width) - 1).deinterleave()
+    to.unsafe_store(n - width, rest[1])
+
+
+@always_inline
+def _turned[
+    dtype: DType, //
+](x: Address[dtype], to: Address[dtype], rows: Int, columns: Int, step: Int, across: Int):
+    """`rows` neighbours of `x`, at each of `columns` places `step` apart, as rows of `to`,
+    `across` apart."""
+    if columns == 2 and across == 2 and rows == TILE:
+        var first = x.unsafe_load[width=TILE]()
+        to.unsafe_store(0, first.interleave(x.unsafe_load[width=TILE](step)))
+    elif columns == 4 and across == 4 and rows == TILE:
+        var even = x.unsafe_load[width=TILE]().interleave(x.unsafe_load[width=TILE](2 * step))
+        var odd = x.unsafe_load[width=TILE](step).interleave(x.unsafe_load[width=TILE](3 * step))
+        to.unsafe_store(0, even.interleave(odd))
+    else:
+        _transposed(x, to, rows, columns, step, across)
 
 
 def _transposed[
     dtype: DType, //
 ](x: Address[dtype], to: Address[dtype], rows: Int, columns: Int, step: Int, across: Int):
-    """`rows` neighbours of `x`, at each of `columns` places `step` apart, as rows of `to`,
-    `across` apart."""
     var j = 0
     while j + TILE <= columns and rows == TILE:
         var block = Array[SIMD[dtype, TILE], TILE](fill=0)

@@ -3,9 +3,11 @@ gradients, and indices out of range, which must raise and never touch foreign me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -244,3 +246,33 @@ def test_a_result_that_is_an_expanded_view_with_gaps() -> None:
     theirs = function(x)[0]
     assert torch.equal(ours, theirs)
     assert ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.uint8, torch.bfloat16])
+def test_copies_of_views_in_any_order_of_the_dims(dtype: torch.dtype) -> None:
+    from torch_max_backend import max_backend
+
+    random = Random(7)
+    sizes = (1, 2, 2, 3, 4, 4, 7, 9, 14, 17, 33, 40)
+    views = []
+    while len(views) < 40:
+        shape = [*random.choices(sizes, k=random.randint(1, 5)), random.choice((16, 20, 9000))]
+        random.shuffle(shape)
+        if 5000 < math.prod(shape) < 200_000:
+            order = random.sample(range(len(shape)), len(shape))
+            x = torch.randint(0, 250, shape).to(dtype)
+            views.append((x, order, random.choice((1, 1, 2, 3, -2))))
+
+    def function(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        results = []
+        for x, (_, order, step) in zip(tensors, views, strict=True):
+            turned = x.permute(order)
+            results.append((turned.flip(-1) if step < 0 else turned[..., ::step]).contiguous())
+        return results
+
+    tensors = [x for x, _, _ in views]
+    for ours, theirs in zip(
+        torch.compile(function, backend=max_backend)(*tensors), function(*tensors), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+        assert ours.stride() == theirs.stride()

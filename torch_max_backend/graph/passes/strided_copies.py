@@ -30,16 +30,37 @@ def gather_copies(module: GraphModule) -> None:
         root = memory_of(view)
         if root is view or not _is_slow(view.meta["val"], node.meta["val"], root.meta["val"]):
             continue
-        value = view.meta["val"]
-        how = (list(value.shape), list(value.stride()), value.storage_offset())
+        value, copy = view.meta["val"], node.meta["val"]
+        sizes, strides = _fewest_dims(value)
         with module.graph.inserting_before(node):
-            new = module.graph.call_function(aten.as_strided.default, (root, *how))
-        new.meta = dict(node.meta)
+            how = (root, sizes, strides, value.storage_offset())
+            new = module.graph.call_function(aten.as_strided.default, how)
+            new.meta = {**node.meta, "val": copy.view(sizes)}
+            if sizes != list(copy.shape):
+                new = module.graph.call_function(aten.view.default, (new, list(copy.shape)))
+                new.meta = dict(node.meta)
         node.replace_all_uses_with(new)
         module.graph.erase_node(node)
         changed = True
     if changed:
         module.graph.eliminate_dead_code()
+
+
+def _fewest_dims(view: torch.Tensor) -> tuple[list[int], list[int]]:
+    """Sizes and strides of the same elements in the same order, without dims of one element (the
+    kernel takes the last as its lines) and with neighbours joined that one stride describes."""
+    sizes: list[int] = []
+    strides: list[int] = []
+    for size, stride in zip(view.shape, view.stride(), strict=True):
+        if size == 1:
+            continue
+        if sizes and strides[-1] == stride * size:
+            sizes[-1] *= size
+            strides[-1] = stride
+        else:
+            sizes.append(size)
+            strides.append(stride)
+    return sizes, strides
 
 
 def _is_slow(view: Any, copy: Any, root: Any) -> bool:
