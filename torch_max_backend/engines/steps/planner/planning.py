@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from torch_max_backend.engines.steps.planner.assembled import read_through
 from torch_max_backend.engines.steps.planner.code import Code, key
 from torch_max_backend.engines.steps.planner.fusion import Group, fused
 from torch_max_backend.engines.steps.planner.graph import StepGraph, Value
@@ -49,6 +50,7 @@ def plan_of(graph: StepGraph) -> Plan:
     work = lowered(graph)
     buffers = {graph.inputs[i] for i in graph.mutable}
     work.tasks = _used(work.tasks, set(work.outputs) | buffers)
+    read_through(work, graph.inputs)
     write_in_place(work, graph)
     return _Planning(graph, work).run()
 
