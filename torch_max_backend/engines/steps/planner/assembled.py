@@ -229,7 +229,7 @@ def _box(view: View) -> _Box | None:
     """What a view shows of its memory, if that is a box of it."""
     shape = _known(view.root.shape)
     numbers = _known((*view.shape, *view.strides, view.offset))
-    if shape is None or numbers is None:
+    if shape is None or numbers is None or 0 in shape:
         return None
     rest = numbers[-1]
     axes, ranges = {}, []
