@@ -55,7 +55,34 @@ def _copies(x: torch.Tensor) -> Any:
     return *(v.contiguous() for v in views), *(x.to(dtype).T.contiguous() for dtype in dtypes)
 
 
+WIDE = torch.arange(5.0 * 6 * 9).reshape(5, 6, 9).sin()
+
+
+def _rows(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """By an index that is the same for all elements of a row."""
+    outer = i[:, None, None].expand(-1, 6, 9)
+    inner = i[None, :, None].expand(5, -1, 9)
+    found = [x.gather(0, outer), x.gather(1, inner), x.scatter(0, outer, 2.0)]
+    found += [x.scatter_add(-2, inner, x * 2), torch.zeros_like(x).scatter_add(0, outer, x)]
+    found += [(x > 0).scatter(1, i.flip(0)[:2][None, :, None].expand(5, -1, 9), x < 0.2)]
+    for kind in ("sum", "prod", "mean", "amax", "amin"):
+        found += [x.scatter_reduce(0, outer, x + 1, kind, include_self=b) for b in (True, False)]
+    return tuple(found)
+
+
+def _windows(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        x.unfold(-1, 4, 2) * 1, x.unfold(1, 3, 1) * 1, x.unfold(0, 2, 3),
+        x[:, :, 1:].unfold(2, 1, 5),
+        x.transpose(0, 2).unfold(1, 2, 2), x.unfold(0, 5, 1),
+    )  # fmt: skip
+
+
 CASES = {
+    "rows by an expanded index": Case(_rows, (WIDE, torch.tensor([3, 0, 3, 4]))),
+    "rows by an expanded index, dynamic": Case(_rows, (WIDE, torch.tensor([3, 0, 3, 4])), True),
+    "windows of dims": Case(_windows, (WIDE,)),
+    "windows of dims, dynamic": Case(_windows, (WIDE,), True),
     "copies of views": Case(_copies, (torch.randn(201, 134).round(),)),
     "windows": Case(lambda x: x.as_strided((5, 4), (3, 2), 1), (X,)),
     "windows, dynamic": Case(lambda x: x.as_strided((x.shape[0], 4), (3, 2), 1), (X,), True),
@@ -180,6 +207,13 @@ BEYOND = {
     ),
     "scatter": Case(lambda x, i: x.scatter(0, i, 1.0), (X, torch.tensor([[3_000_000]]))),
     "scatter_add": Case(lambda x, i: x.scatter_add(0, i, x), (X, torch.full((1, 1), 10**12))),
+    "scatter_add of rows": Case(
+        lambda x, i: x.scatter_add(0, i[:, None, None].expand(1, 6, 9), x),
+        (WIDE, torch.tensor([5])),
+    ),
+    "gather of rows": Case(
+        lambda x, i: x.gather(0, i[:, None, None].expand(1, 6, 9)), (WIDE, torch.tensor([-1]))
+    ),
     "put": Case(lambda x, i: x.put(i, x[0, :1]), (X, torch.tensor([24]))),
     "masked_scatter": Case(lambda x, s: x.masked_scatter(x > 2, s), (X, torch.ones(3))),
 }

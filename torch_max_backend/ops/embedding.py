@@ -8,6 +8,7 @@ from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected, is_used
 from torch_max_backend.ops.common.bank import nothing, number
+from torch_max_backend.ops.common.combining import combine_rows
 from torch_max_backend.ops.common.positions import (
     checked,
     is_negative,
@@ -19,7 +20,7 @@ from torch_max_backend.ops.common.positions import (
 )
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
-from torch_max_backend.ops.gather_scatter import LIBRARIES, combine_rows
+from torch_max_backend.ops.gather_scatter import LIBRARIES
 from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten

@@ -9,11 +9,12 @@ from __future__ import annotations
 import torch
 from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
+from torch.fx import Node
 
-from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.max_dtypes import torch_dtype
 from torch_max_backend.ops.common.axes import axis
-from torch_max_backend.ops.common.bank import number
+from torch_max_backend.ops.common.combining import LOGICAL, combine, combine_along, combine_rows
 from torch_max_backend.ops.common.positions import (
     Size,
     along,
@@ -32,6 +33,8 @@ from torch_max_backend.registry.lowerings import Refusal, map_to
 aten = torch.ops.aten
 
 LIBRARIES = ("base", "indexing.scatter")
+# Elements of a row that is moved whole.
+_LONG = 8
 
 
 @map_to(aten.index_select.default, native16=True)
@@ -80,94 +83,13 @@ def gather(
         return ops.reshape(picked, list(spec.shape))
     dim = axis(dim, self.rank)
     if self.device.is_cpu():
+        if _is_of_rows(self, dim):
+            return take_rows(self, _one_of_rows(index, dim), dim, wrap=False)
         out = TensorType(self.dtype, spec.shape, self.device)
         values = [self, to_dtype(index, DType.int64)]
         return ops.custom("tmb_gather", self.device, values, [out], {"axis": dim})[0].tensor
     positions = flat_positions(index, dim, list(self.shape))
     return ops.gather(ops.reshape(self, [product(self.shape)]), positions, 0)
-
-
-# On CPU, scatters are kernels of ``mojo_kernels/indexing/scatter.mojo``. Elsewhere they write to
-# the flattened tensor: MAX's scatter along an axis wants an index no longer than the tensor, which
-# torch does not.
-
-_KERNELS = {
-    "write": ops.scatter_nd,
-    "sum": ops.scatter_nd_add,
-    "prod": ops.scatter_nd_mul,
-    "amax": ops.scatter_nd_max,
-    "amin": ops.scatter_nd_min,
-}
-
-# On bool, as numbers 0 and 1.
-_LOGICAL = {"write": "write", "sum": "amax", "prod": "amin", "amax": "amax", "amin": "amin"}
-
-
-def combine(self: TensorValue, positions: TensorValue, src: TensorValue, how: str) -> TensorValue:
-    """``self`` with ``src`` (of the positions' shape) written over, added to, ... its elements at
-    checked positions of its flattened form."""
-    if any(is_zero(s) for s in positions.shape):
-        return self
-    count, size = product(positions.shape), product(self.shape)
-    if self.device.is_cpu():
-        flat = ops.reshape(self, [1, size, 1])
-        places, values = ops.reshape(positions, [count]), ops.reshape(src, [1, count, 1])
-        return ops.reshape(combine_rows(flat, places, values, how), self.shape)
-    if self.dtype == DType.bool and how != "write":
-        wide = [ops.cast(v, DType.int8) for v in (self, src)]
-        return to_dtype(combine(wide[0], positions, wide[1], _LOGICAL[how]), DType.bool)
-    flat = ops.reshape(self, [size])
-    places = ops.reshape(positions, [count, 1])
-    written = ops.reshape(_KERNELS[how](flat, ops.reshape(src, [count]), places), self.shape)
-    if how not in ("amax", "amin") or not self.dtype.is_float():
-        return written
-    # MAX's maximum and minimum drop NaN.
-    marks = ops.cast(ops.is_nan(src), DType.int8)
-    unmarked = full(0, DType.int8, self.shape, self.device)
-    marked = ops.logical_or(
-        ops.is_nan(self), to_dtype(combine(unmarked, positions, marks, "amax"), DType.bool)
-    )
-    return ops.where(marked, full(float("nan"), self.dtype, self.shape, self.device), written)
-
-
-def combine_rows(
-    self: TensorValue,
-    index: TensorValue,
-    src: TensorValue,
-    how: str,
-    *,
-    include_self: bool = True,
-    wrap: bool = False,
-    skip: TensorValue | None = None,
-    shape: list[Size] | None = None,
-) -> TensorValue:
-    """``self[outer, index[j], inner]`` combined with ``src[outer, j, inner]`` on CPU, for j in
-    order. An index out of range raises when the model runs.
-
-    Args:
-        include_self: Otherwise only what is written counts where something is.
-        wrap: Negative indices count from the end.
-        skip: A number that is left out among the indices.
-        shape: The shape of the result that starts from zeros, whatever ``self`` is.
-    """
-    if self.dtype == DType.bool:
-        wide = [ops.cast(v, DType.uint8) for v in (self, src)]
-        combined = combine_rows(
-            wide[0],
-            index,
-            wide[1],
-            _LOGICAL[how],
-            include_self=include_self,
-            wrap=wrap,
-            skip=skip,
-            shape=shape,
-        )
-        return to_dtype(combined, self.dtype)
-    kind = TensorType(self.dtype, self.shape if shape is None else shape, self.device)
-    settings = {"kind": how, "include_self": include_self, "zero": shape is not None}
-    left_out = number(-1) if skip is None else skip
-    values = [self, to_dtype(index, DType.int64), src, number(wrap), left_out]
-    return ops.custom("tmb_scatter_rows", self.device, values, [kind], settings)[0].tensor
 
 
 def _places(self: TensorValue, dim: int, index: TensorValue) -> TensorValue:
@@ -199,8 +121,11 @@ def _combine_elements(
     """``self[.., index[.., j, ..], ..]`` combined with ``src[.., j, ..]`` on CPU."""
     if self.dtype == DType.bool:
         wide = [ops.cast(v, DType.uint8) for v in (self, src)]
-        found = _combine_elements(wide[0], dim, index, wide[1], _LOGICAL[how], include_self)
+        found = _combine_elements(wide[0], dim, index, wide[1], LOGICAL[how], include_self)
         return to_dtype(found, self.dtype)
+    if _is_of_rows(self, dim):
+        rows = _one_of_rows(index, axis(dim, self.rank))
+        return combine_along(self, dim, rows, _covered(src, index), how, include_self)
     rank = max(self.rank, 1)
     whole, places, values = (
         v if v.rank == rank else ops.reshape(v, [1] * (rank - 1) + [product(v.shape)])
@@ -213,6 +138,32 @@ def _combine_elements(
         "tmb_scatter_elements", self.device, [base, places, values], [whole.type], settings
     )
     return ops.reshape(found.tensor, self.shape)
+
+
+def _is_of_rows(self: TensorValue, dim: int) -> bool:
+    """Whether the node's index is one of a single dim that was expanded: the same for all elements
+    of a row, as graph networks have it; and rows are long enough to gain from that."""
+    node = current_node().node.args[2]
+    index = node.meta["val"] if isinstance(node, Node) else None
+    if index is None or index.dim() != self.rank or self.rank < 2:
+        return False
+    others = [i for i in range(self.rank) if i != dim % self.rank]
+    inner = static(product(self.shape[dim % self.rank + 1 :]))
+    if inner is None or inner < _LONG:
+        return False
+    return all(
+        isinstance(size := index.shape[i], int)
+        and size == static(self.shape[i])
+        and (size == 1 or index.stride(i) == 0)
+        for i in others
+    ) and any(index.shape[i] > 1 for i in others)
+
+
+def _one_of_rows(index: TensorValue, dim: int) -> TensorValue:
+    """The single dim of such an index."""
+    for i in range(index.rank):
+        index = index if i == dim else window(index, i, 0, 1)
+    return ops.reshape(index, [index.shape[dim]])
 
 
 def _scatter(
@@ -311,18 +262,16 @@ def index_reduce(
         return self
     dim = axis(dim, self.rank)
     if self.device.is_cpu():
-        n = self.shape[dim] if self.rank else 1
-        outer, inner = product(self.shape[:dim]), product(self.shape[dim + 1 :])
-        count = product(index.shape)
-        rows = ops.reshape(self, [outer, n, inner])
-        places, values = ops.reshape(index, [count]), ops.reshape(source, [outer, count, inner])
         how = "sum" if reduce == "mean" else reduce
-        found = combine_rows(rows, places, values, how, include_self=include_self)
-        if reduce == "mean":
-            ones = [full(1, DType.int64, [1, size, 1], self.device) for size in (n, count)]
-            uses = combine_rows(ones[0], places, ones[1], "sum", include_self=include_self)
-            found = _mean(found, ops.broadcast_to(uses, found.shape))
-        return ops.reshape(found, self.shape)
+        found = combine_along(self, dim, index, source, how, include_self)
+        if reduce != "mean":
+            return found
+        sizes = self.shape[dim] if self.rank else 1, product(index.shape)
+        ones = [full(1, DType.int64, [1, size, 1], self.device) for size in sizes]
+        places = ops.reshape(index, [sizes[1]])
+        uses = combine_rows(ones[0], places, ones[1], "sum", include_self=include_self)
+        spread = [sizes[0] if i == dim else 1 for i in range(self.rank)]
+        return _mean(found, ops.broadcast_to(ops.reshape(uses, spread), found.shape))
     if source.rank:
         index = ops.broadcast_to(
             along(ops.reshape(index, [product(index.shape)]), dim, source.rank), source.shape

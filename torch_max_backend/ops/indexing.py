@@ -13,6 +13,7 @@ from max.graph import TensorValue, ops
 from torch_max_backend.convert.context import expected
 from torch_max_backend.graph.shapes import hint
 from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS
+from torch_max_backend.ops.common.combining import combine, combine_rows
 from torch_max_backend.ops.common.data_sizes import fresh_size, on_cpu, true_at
 from torch_max_backend.ops.common.positions import (
     Size,
@@ -28,13 +29,7 @@ from torch_max_backend.ops.common.positions import (
     take_rows,
 )
 from torch_max_backend.ops.common.promotion import full, is_zeros, to_dtype
-from torch_max_backend.ops.gather_scatter import (
-    LIBRARIES,
-    combine,
-    combine_rows,
-    strides,
-    times,
-)
+from torch_max_backend.ops.gather_scatter import LIBRARIES, strides, times
 from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten

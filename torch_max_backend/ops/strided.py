@@ -30,7 +30,7 @@ from torch_max_backend.registry.lowerings import Refusal, map_to
 aten = torch.ops.aten
 
 
-@map_to(aten.unfold.default, native16=True)
+@map_to(aten.unfold.default, native16=True, kernels="base")
 def unfold(self: TensorValue, dimension: int, size: int, step: int) -> TensorValue:
     """unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)"""
     spec = expected()
@@ -39,6 +39,11 @@ def unfold(self: TensorValue, dimension: int, size: int, step: int) -> TensorVal
     if self.rank == 0:
         return ops.reshape(self, list(spec.shape))
     dim = axis(dimension, self.rank)
+    if self.device.is_cpu():
+        strides = [product(self.shape[i + 1 :]) for i in range(self.rank)]
+        windows = [s * step if i == dim else s for i, s in enumerate(strides)]
+        flat = ops.reshape(self, [product(self.shape)])
+        return strided_copy(flat, spec.shape, [*windows, strides[dim]], 0)
     starts = ops.unsqueeze(iota(spec.shape[dim], self.device) * step, 1)
     windows = ops.gather(self, starts + ops.unsqueeze(iota(size, self.device), 0), dim)
     order = [i for i in range(windows.rank) if i != dim + 1]
