@@ -21,8 +21,7 @@ def replication_pad_backward(grad_output: Tensor, self: Tensor, padding: Sequenc
         dim = self.dim() - 1 - i
         size = self.shape[dim]
         places = torch.arange(result.shape[dim], device=self.device) - padding[2 * i]
-        shape = [*result.shape[:dim], size, *result.shape[dim + 1 :]]
-        result = result.new_zeros(shape).index_add(dim, places.clamp(0, size - 1), result)
+        result = _gathered(result, dim, size, places.clamp(0, size - 1))
     return result
 
 
@@ -45,9 +44,14 @@ def reflection_pad_backward(grad_output: Tensor, self: Tensor, padding: Sequence
             continue
         places = (torch.arange(result.shape[dim], device=self.device) - before).abs()
         places = (size - 1) - ((size - 1) - places).abs()
-        shape = [*result.shape[:dim], size, *result.shape[dim + 1 :]]
-        result = result.new_zeros(shape).index_add(dim, places, result)
+        result = _gathered(result, dim, size, places)
     return result
+
+
+def _gathered(grad: Tensor, dim: int, size: int, places: Tensor) -> Tensor:
+    """Along one dim of `size` elements what belongs to each, by the places where it belongs."""
+    shape = [*grad.shape[:dim], size, *grad.shape[dim + 1 :]]
+    return grad.new_zeros(shape).index_add(dim, places, grad)
 
 
 def _unmirrored(grad: Tensor, dim: int, size: int, before: int, after: int) -> Tensor:
