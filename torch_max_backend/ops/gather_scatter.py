@@ -33,7 +33,7 @@ from torch_max_backend.registry.lowerings import Refusal, map_to
 aten = torch.ops.aten
 
 LIBRARIES = ("base", "indexing.scatter")
-# Elements of a row that is moved whole.
+# Rows of so many elements or more are moved whole.
 _LONG = 8
 
 
@@ -147,8 +147,9 @@ def _is_of_rows(self: TensorValue, dim: int) -> bool:
     index = node.meta["val"] if isinstance(node, Node) else None
     if index is None or index.dim() != self.rank or self.rank < 2:
         return False
-    others = [i for i in range(self.rank) if i != dim % self.rank]
-    inner = static(product(self.shape[dim % self.rank + 1 :]))
+    dim = axis(dim, self.rank)
+    others = [i for i in range(self.rank) if i != dim]
+    inner = static(product(self.shape[dim + 1 :]))
     if inner is None or inner < _LONG:
         return False
     return all(

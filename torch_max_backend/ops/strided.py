@@ -41,9 +41,9 @@ def unfold(self: TensorValue, dimension: int, size: int, step: int) -> TensorVal
     dim = axis(dimension, self.rank)
     if self.device.is_cpu():
         strides = [product(self.shape[i + 1 :]) for i in range(self.rank)]
-        windows = [s * step if i == dim else s for i, s in enumerate(strides)]
+        between = [s * step if i == dim else s for i, s in enumerate(strides)]
         flat = ops.reshape(self, [product(self.shape)])
-        return strided_copy(flat, spec.shape, [*windows, strides[dim]], 0)
+        return strided_copy(flat, spec.shape, [*between, strides[dim]], 0)
     starts = ops.unsqueeze(iota(spec.shape[dim], self.device) * step, 1)
     windows = ops.gather(self, starts + ops.unsqueeze(iota(size, self.device), 0), dim)
     order = [i for i in range(windows.rank) if i != dim + 1]

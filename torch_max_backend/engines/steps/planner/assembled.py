@@ -6,19 +6,19 @@ between them is left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import cast
 
 from torch_max_backend.engines.steps.planner.graph import Value
-from torch_max_backend.engines.steps.planner.sizes import Sizes
+from torch_max_backend.engines.steps.planner.sizes import Sizes, dense_strides
 from torch_max_backend.engines.steps.planner.tasks import Lowered, Number, Pointwise, Task
 from torch_max_backend.engines.steps.planner.views import View, kept
 
 # A further step is worth it for so many elements that are not copied twice.
 _LEAST = 4096
-# Elements read for each one there is: a layout that is slow to read should be read once.
+# Memory that is read more often than that is left: where a layout is slow to read, once is enough.
 _MOST = 1.5
 
 
@@ -61,9 +61,13 @@ class _Assembled:
             self.readers.setdefault(view.root, {})[task] = None
 
     def _value(self, value: Value) -> None:
-        writers = _parts(list(self.writers[value]), value)
-        readers = [_use(task) for task in self.readers.get(value, ())]
-        if value in self.wanted or writers is None or not readers or None in readers:
+        if value in self.wanted or len(self.writers[value]) < 2 or not self.readers.get(value):
+            return
+        writers = _parts(self.writers[value], value)
+        if writers is None:
+            return
+        readers = [_use(task) for task in self.readers[value]]
+        if None in readers:
             return
         uses = cast("list[_Use]", readers)
         if any(use.task.to.root in self.arguments for use in uses):
@@ -192,7 +196,7 @@ def _copy(like: Pointwise, source: View | Number, to: View) -> Pointwise:
     )
 
 
-def _parts(tasks: Sequence[Task], value: Value) -> list[_Part] | None:
+def _parts(tasks: Iterable[Task], value: Value) -> list[_Part] | None:
     """The copies that write a value, if nothing else does and each element is written once."""
     parts = []
     for task in tasks:
@@ -204,7 +208,7 @@ def _parts(tasks: Sequence[Task], value: Value) -> list[_Part] | None:
         parts.append(_Part(task, box))
     shape = _known(value.shape)
     elements = sum(prod(stop - start for start, stop in p.box.ranges) for p in parts)
-    return parts if len(parts) > 1 and shape is not None and elements == prod(shape) else None
+    return parts if shape is not None and elements == prod(shape) else None
 
 
 def _use(task: Task) -> _Use | None:
@@ -233,8 +237,8 @@ def _box(view: View) -> _Box | None:
         return None
     rest = numbers[-1]
     axes, ranges = {}, []
-    for axis, size in enumerate(shape):
-        stride = prod(shape[axis + 1 :])
+    for axis, (size, step) in enumerate(zip(shape, dense_strides(shape), strict=True)):
+        stride = cast("int", step)
         at, rest = divmod(rest, stride) if size != 1 else (0, rest)
         ranges.append((at, at + 1))
         if size != 1:

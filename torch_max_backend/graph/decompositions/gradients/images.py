@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -17,10 +17,8 @@ def replication_pad_backward(grad_output: Tensor, self: Tensor, padding: Sequenc
         padding: Before and after, the last dimension first.
     """
     result = grad_output
-    for i in range(len(padding) // 2):
-        dim = self.dim() - 1 - i
-        size = self.shape[dim]
-        places = torch.arange(result.shape[dim], device=self.device) - padding[2 * i]
+    for dim, size, before, _ in _padded_dims(self, padding):
+        places = torch.arange(result.shape[dim], device=self.device) - before
         result = _gathered(result, dim, size, places.clamp(0, size - 1))
     return result
 
@@ -35,10 +33,7 @@ def reflection_pad_backward(grad_output: Tensor, self: Tensor, padding: Sequence
         padding: Before and after, the last dimension first.
     """
     result = grad_output
-    for i in range(len(padding) // 2):
-        dim = self.dim() - 1 - i
-        before, after = padding[2 * i], padding[2 * i + 1]
-        size = self.shape[dim]
+    for dim, size, before, after in _padded_dims(self, padding):
         if all(isinstance(n, int) for n in (size, before, after)):
             result = _unmirrored(result, dim, size, before, after)
             continue
@@ -48,8 +43,15 @@ def reflection_pad_backward(grad_output: Tensor, self: Tensor, padding: Sequence
     return result
 
 
+def _padded_dims(self: Tensor, padding: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Each padded dim, the last one first, with its size and what is added before and after."""
+    for i in range(len(padding) // 2):
+        dim = self.dim() - 1 - i
+        yield dim, self.shape[dim], padding[2 * i], padding[2 * i + 1]
+
+
 def _gathered(grad: Tensor, dim: int, size: int, places: Tensor) -> Tensor:
-    """Along one dim of `size` elements what belongs to each, by the places where it belongs."""
+    """Along one dim of ``size`` elements what belongs to each, by the places where it belongs."""
     shape = [*grad.shape[:dim], size, *grad.shape[dim + 1 :]]
     return grad.new_zeros(shape).index_add(dim, places, grad)
 
