@@ -1,11 +1,13 @@
 """Single operators beside inductor and eager PyTorch: forward, and with gradients.
 
-    uv run python -m benchmarks.operators    # everything: about 16 minutes on 2 cores
+    uv run python -m benchmarks.operators    # everything: about 40 minutes on 2 cores
     uv run python -m benchmarks.operators "upsample*" --sizes large
 
-Each framework has a process of its own for every few operators, in turns. Inductor takes part at
-the small size, where its whole call is compared with ours. Writes ``operators.json``, by processor,
-and the tables of ``operators.md`` beside this file. It wants an idle machine.
+Each framework has a process of its own for every few operators. A figure is the median of many
+short turns, in which the processes alternate: what else the machine's memory is asked for changes
+within seconds. Inductor takes part at the small size, where its whole call is compared with ours.
+Writes ``operators.json``, by processor, and the tables of ``operators.md`` beside this file. It
+wants an idle machine.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ import argparse
 import fnmatch
 import json
 import math
+import statistics
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.processes.operators import ROWS, cases
 from benchmarks.processes.results import Results, heading
-from benchmarks.steps import mean, process
+from benchmarks.steps import mean
 
 FRAMEWORKS = {"small": ("eager", "inductor", "max"), "large": ("eager", "max")}
 # Operators of one process.
@@ -27,14 +32,66 @@ _TOGETHER = 10
 _PASSES = {"forward": "forward", "both": "with gradients"}
 
 
-def measure(names: Sequence[str], size: str, seconds: float) -> dict[str, Any]:
-    """The figures of operators by name and framework."""
-    found: dict[str, Any] = {name: {} for name in names}
-    for framework in FRAMEWORKS[size]:
-        arguments = [framework, size, *names, "--seconds", str(seconds)]
-        report = process(["benchmarks.processes.operators", *arguments], None)
-        for name in names:
-            found[name][framework] = report.get(name, {"failed": report.get("failed", "not run")})
+class _Worker:
+    """A process of one framework; see ``benchmarks/processes/operators.py``."""
+
+    def __init__(self, framework: str, size: str) -> None:
+        module = [sys.executable, "-m", "benchmarks.processes.operators", framework, size]
+        self._process = subprocess.Popen(
+            module,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer, or ``failed`` from a process that ended."""
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        try:
+            print(json.dumps(question), file=asked, flush=True)
+            line = answers.readline()
+        except BrokenPipeError:
+            line = ""
+        return json.loads(line) if line else {"failed": "the process ended"}
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def measure(names: Sequence[str], size: str, turns: int, seconds: float) -> dict[str, Any]:
+    """The figures of operators by name and framework.
+
+    Args:
+        names: The operators.
+        size: ``small`` or ``large``.
+        turns: Of each framework, for each figure.
+        seconds: Of a turn.
+    """
+    workers = {framework: _Worker(framework, size) for framework in FRAMEWORKS[size]}
+    found: dict[str, Any] = {}
+    for name in names:
+        of: dict[str, Any] = {framework: {} for framework in workers}
+        has = {framework: worker.ask({"prepare": name}) for framework, worker in workers.items()}
+        for key in _PASSES:
+            took: dict[str, list[float]] = {f: [] for f in has if key in has[f].get("passes", ())}
+            for _ in range(turns):
+                for framework in took:
+                    answer = workers[framework].ask({"time": key, "seconds": seconds})
+                    if "failed" in answer:
+                        has[framework] = answer
+                    else:
+                        took[framework].append(answer["milliseconds"])
+            of |= {f: of[f] | {key: statistics.median(t)} for f, t in took.items() if t}
+        for framework, answer in has.items():
+            if "failed" in answer:
+                of[framework]["failed"] = answer["failed"]
+        found[name] = of
+    for worker in workers.values():
+        worker.end()
     return found
 
 
@@ -79,7 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("patterns", nargs="*", default=["*"])
     parser.add_argument("--sizes", nargs="*", default=list(ROWS))
-    parser.add_argument("--seconds", type=float, default=0.2, help="for each figure")
+    parser.add_argument("--seconds", type=float, default=0.04, help="of a turn")
+    parser.add_argument("--turns", type=int, default=9)
     given = parser.parse_args()
     results = Results("operators", "torch", "max")
     measured = results.here.setdefault("sizes", {})
@@ -90,7 +148,7 @@ def main() -> None:
             if any(fnmatch.fnmatchcase(name, p) for p in given.patterns)
         ]
         for k in range(0, len(names), _TOGETHER):
-            found = measure(names[k : k + _TOGETHER], size, given.seconds)
+            found = measure(names[k : k + _TOGETHER], size, given.turns, given.seconds)
             measured.setdefault(size, {}).update(found)
             results.keep()
             print(json.dumps(found), flush=True)

@@ -1,16 +1,19 @@
 """Single operators, each a compiled graph of its own, in one framework.
 
-Run as ``python -m benchmarks.processes.operators FRAMEWORK SIZE [PATTERN ...] [--seconds S]``;
-FRAMEWORK is ``eager``, ``inductor`` or ``max``, SIZE ``small`` or ``large``. float32. Prints one
-line of JSON: for each operator the median milliseconds of a call (``forward``), and, where it has
-gradients, of a call with them (``both``), or why it ``failed``.
+Run as ``python -m benchmarks.processes.operators FRAMEWORK SIZE``; FRAMEWORK is ``eager``,
+``inductor`` or ``max``, SIZE ``small`` or ``large``. float32. Does what lines of JSON ask, and
+answers each with one:
+
+- ``{"prepare": NAME}``: compiles an operator; the answer names the ``passes`` it has, ``forward``
+  and, where it has gradients, ``both``, or says why it ``failed``;
+- ``{"time": PASS, "seconds": S}``: the median ``milliseconds`` of a call of the operator that was
+  prepared last, over so many seconds.
 """
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 import json
+import os
 import statistics
 import sys
 import threading
@@ -179,20 +182,28 @@ def _recurrent(state: Tensor, steps: Tensor, weight: Tensor) -> Tensor:
 _UNTIMED, _PATIENCE = 15, 120
 # Seconds of one sample: a call of a few microseconds is not measured alone.
 _SAMPLE = 2e-4
+# Calls before those of a turn: threads wake up, and caches hold what they need.
+_AWAKE = 5
 
 
-def milliseconds(call: Callable[[], Any], seconds: float) -> float:
-    """The median time of a call."""
+def warm_up(call: Callable[[], Any]) -> None:
+    """Calls until nothing is left to be compiled."""
     for _ in range(_UNTIMED):
         call()
     for thread in threading.enumerate():
         if thread.name.startswith("torch_max_backend"):
             thread.join(_PATIENCE)
-    start = time.perf_counter()
     for _ in range(_UNTIMED):
         call()
-    one = (time.perf_counter() - start) / _UNTIMED
-    count = max(1, round(_SAMPLE / one))
+
+
+def milliseconds(call: Callable[[], Any], seconds: float) -> float:
+    """The median time of a call."""
+    for _ in range(_AWAKE):
+        call()
+    start = time.perf_counter()
+    call()
+    count = max(1, round(_SAMPLE / (time.perf_counter() - start)))
     found: list[float] = []
     end = time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
@@ -228,8 +239,8 @@ def differentiated(function: Callable[..., Any], arguments: Sequence[Tensor]) ->
     return both
 
 
-def measured(framework: str, case: Case, seconds: float) -> dict[str, Any]:
-    """The times of one operator."""
+def prepared(framework: str, case: Case) -> dict[str, Callable[[], Any]]:
+    """The calls of one operator by pass, compiled."""
     function, arguments = case
     torch.compiler.reset()
     if framework != "eager":
@@ -240,34 +251,39 @@ def measured(framework: str, case: Case, seconds: float) -> dict[str, Any]:
         backend = max_backend if framework == "max" else framework
         # Sizes stay as they are; to say `dynamic=False` would cost 3 us a call.
         function = torch.compile(function, backend=backend, options=options)
-    report: dict[str, Any] = {}
-    try:
-        with torch.no_grad():
-            report["forward"] = milliseconds(lambda: function(*arguments), seconds)
-        both = differentiated(function, arguments)
-        if both is not None:
-            report["both"] = milliseconds(both, seconds)
-    except Exception as e:
-        report["failed"] = f"{type(e).__name__}: {e}".splitlines()[0][:200]
-    return report
+
+    calls: dict[str, Callable[[], Any]] = {"forward": lambda: function(*arguments)}
+    with torch.no_grad():
+        warm_up(calls["forward"])
+    both = differentiated(function, arguments)
+    if both is not None:
+        warm_up(both)
+        calls["both"] = both
+    return calls
 
 
-def main() -> None:
+def main(framework: str, size: str) -> None:
     """The command line; see the top of this file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("framework", choices=["eager", "inductor", "max"])
-    parser.add_argument("size", choices=list(ROWS))
-    parser.add_argument("patterns", nargs="*", default=["*"])
-    parser.add_argument("--seconds", type=float, default=0.2, help="for each figure")
-    given = parser.parse_args()
     torch.manual_seed(0)
-    reports = {}
-    for name, case in cases(given.size):
-        if any(fnmatch.fnmatchcase(name, p) for p in given.patterns):
-            reports[name] = measured(given.framework, case, given.seconds)
-            print(name, reports[name], file=sys.stderr, flush=True)
-    print(json.dumps(reports))
+    known = dict(cases(size))
+    calls: dict[str, Callable[[], Any]] = {}
+    answers = os.fdopen(os.dup(1), "w")
+    # What frameworks print is no answer.
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if "prepare" in asked:
+                calls = prepared(framework, known[asked["prepare"]])
+                answer: dict[str, Any] = {"passes": list(calls)}
+            else:
+                with torch.set_grad_enabled(asked["time"] == "both"):
+                    found = milliseconds(calls[asked["time"]], asked["seconds"])
+                answer = {"milliseconds": found}
+        except Exception as e:
+            answer = {"failed": f"{type(e).__name__}: {e}".splitlines()[0][:200]}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -27,6 +27,8 @@ comptime DEPTH = 32
 # Steps at a time, and lines whose panels are made at a time: together a part of a second-level cache.
 comptime DEEP = 1024
 comptime LINES = 256
+# Numbers of panels that may be deeper: then no sum is added to what is in memory.
+comptime ROOM = 3 * DEEP * LINES // 2
 # Rows of a result that are worth the copy, and columns.
 comptime LEAST = 9
 
@@ -46,6 +48,24 @@ def dots(
     )
 
 
+@fieldwise_init
+struct Ahead(TrivialRegisterPassable):
+    """Lines that are read next: `lines` of them, which lie `apart`. Nobody asks for them in a
+    burst, which would hold up what is read now."""
+
+    var start: Half
+    var apart: Int
+    var lines: Int
+
+    @always_inline
+    def bring(self, step: Int):
+        """Asks for a cache line of each."""
+        for i in range(self.lines):
+            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
+                self.start.unsafe_offset(i * self.apart + step)
+            )
+
+
 trait Unit(Movable):
     """What multiplies a block of lines with panels."""
 
@@ -54,9 +74,18 @@ trait Unit(Movable):
 
     def block[
         high: Int, wide: Int
-    ](mut self, lines: Half, apart: Int, panels: Half, panel: Int, depth: Int, to: Single):
+    ](
+        mut self,
+        lines: Half,
+        apart: Int,
+        panels: Half,
+        panel: Int,
+        depth: Int,
+        to: Single,
+        ahead: Ahead,
+    ):
         """Writes `[high * 16, wide * 16]` sums, in rows of 32, of lines that lie `apart` and panels
-        that lie `panel` apart; `depth` is a multiple of 32."""
+        that lie `panel` apart; `depth` is a multiple of 32. What is `ahead` may be asked for."""
         ...
 
     def close(mut self):
@@ -136,11 +165,21 @@ struct Tiles[Kind: Registers & Deinitable = Amx](Unit):
     @always_inline
     def block[
         high: Int, wide: Int
-    ](mut self, lines: Half, apart: Int, panels: Half, panel: Int, depth: Int, to: Single):
+    ](
+        mut self,
+        lines: Half,
+        apart: Int,
+        panels: Half,
+        panel: Int,
+        depth: Int,
+        to: Single,
+        ahead: Ahead,
+    ):
         comptime for i in range(high):
             comptime for j in range(wide):
                 self.registers.zero[2 * i + j]()
         for p in range(0, depth, DEPTH):
+            ahead.bring(p)
             comptime for i in range(high):
                 var line = lines.unsafe_offset(i * SIDE * apart + p)
                 self.registers.load[4 + i](line, 2 * apart)
@@ -169,7 +208,16 @@ struct Dots(Unit):
     @always_inline
     def block[
         high: Int, wide: Int
-    ](mut self, lines: Half, apart: Int, panels: Half, panel: Int, depth: Int, to: Single):
+    ](
+        mut self,
+        lines: Half,
+        apart: Int,
+        panels: Half,
+        panel: Int,
+        depth: Int,
+        to: Single,
+        ahead: Ahead,
+    ):
         comptime rows = 8
         comptime Sum = SIMD[DType.float32, SIDE]
         for first in range(0, high * SIDE, rows):
@@ -268,8 +316,10 @@ def _by_lines[
 ):
     """The dot product of each of `count` lines with each of `others`, to `c[line * row + other *
     column]`."""
-    var deep = min(DEEP, ceildiv(k, DEPTH) * DEPTH)
     var wide = min(LINES, ceildiv(others, SIDE) * SIDE)
+    var deep = ceildiv(k, DEPTH) * DEPTH
+    if deep * wide > ROOM:
+        deep = min(deep, DEEP)
     # Past the end are the last loads and stores of whole vectors.
     var space = List[BFloat16](unsafe_uninit_length=deep * (wide + BLOCK) + BLOCK * SIDE)
     var panels = untracked(space.unsafe_ptr())
@@ -277,8 +327,8 @@ def _by_lines[
     var sums = List[Float32](unsafe_uninit_length=BLOCK * BLOCK)
     var block = untracked(sums.unsafe_ptr())
     var unit = Kind()
-    for p in range(0, k, DEEP):
-        var steps = min(DEEP, k - p)
+    for p in range(0, k, deep):
+        var steps = min(deep, k - p)
         var depth = ceildiv(steps, DEPTH) * DEPTH
         var adds = added or p != 0
         for j0 in range(0, others, LINES):
@@ -295,26 +345,34 @@ def _by_lines[
                 var rows = min(BLOCK, count - i)
                 var first = copied
                 var apart = depth
+                # Of the next block, how many lines are asked for with each block of columns.
+                var each = 0
                 comptime whole = dtype == DType.bfloat16
                 if whole and lines.column == 1 and rows % SIDE == 0 and steps == depth:
                     first = lines.at(i, p).unsafe_bitcast[BFloat16]()
                     apart = lines.row
                     if i + 2 * BLOCK <= count and j0 == 0:
-                        _bring(lines.from_(i + BLOCK, p), steps)
+                        each = ceildiv(BLOCK, ceildiv(columns, BLOCK))
                 else:
                     _copy_lines(copied, lines.from_(i, p), rows, steps, depth)
                 for j in range(0, columns, BLOCK):
                     var from_ = panels.unsafe_offset(j * depth)
                     var panel = SIDE * depth
+                    var line = j // BLOCK * each
+                    var ahead = Ahead(
+                        first.unsafe_offset((BLOCK + line) * apart),
+                        apart,
+                        max(0, min(each, BLOCK - line)),
+                    )
                     if rows > SIDE:
                         if columns - j > SIDE:
-                            unit.block[2, 2](first, apart, from_, panel, depth, block)
+                            unit.block[2, 2](first, apart, from_, panel, depth, block, ahead)
                         else:
-                            unit.block[2, 1](first, apart, from_, panel, depth, block)
+                            unit.block[2, 1](first, apart, from_, panel, depth, block, ahead)
                     elif columns - j > SIDE:
-                        unit.block[1, 2](first, apart, from_, panel, depth, block)
+                        unit.block[1, 2](first, apart, from_, panel, depth, block, ahead)
                     else:
-                        unit.block[1, 1](first, apart, from_, panel, depth, block)
+                        unit.block[1, 1](first, apart, from_, panel, depth, block, ahead)
                     var to = c.unsafe_offset(i * row + (j0 + j) * column)
                     _write(to, row, column, block, rows, min(BLOCK, columns - j), adds)
     unit.close()
@@ -325,14 +383,6 @@ def _by_lines[
 @always_inline
 def _some[dtype: DType, //](source: Address[dtype]) -> SIMD[DType.bfloat16, SIDE]:
     return source.unsafe_load[width=SIDE](0).cast[DType.bfloat16]()
-
-
-@always_inline
-def _bring[dtype: DType, //](lines: Matrix[dtype], depth: Int):
-    """Asks for a block of lines."""
-    for p in range(0, depth, DEPTH):
-        for i in range(BLOCK):
-            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](lines.at(i, p))
 
 
 def _pack_pairs[

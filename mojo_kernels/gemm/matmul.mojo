@@ -2,7 +2,7 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.sys import simd_width_of
+from std.sys import simd_width_of, size_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges
@@ -37,6 +37,13 @@ def _finish[
             v += bias.unsafe_load[width=1](j).cast[sum]()
         to.unsafe_store[width=1](j, to_memory[dtype](activated[activation](v)))
         j += 1
+
+
+# Numbers between the rows of sums that are rounded later: rows a whole page apart would be in each
+# other's way in the first cache.
+comptime GAP = 16
+# Bytes of a page.
+comptime PAGE = 4096
 
 
 @register("tmb_matmul")
@@ -91,17 +98,18 @@ struct Matmul:
 
         var grid = Grid(batch, m, n, k)
         comptime sum = sum_type[dtype]()
-        var scratch = List[Scalar[sum]](
-            unsafe_uninit_length=1 if sum == dtype else grid.tasks * ROWS * COLUMNS
-        )
+        comptime rounded = precision == "bf16"
+        var direct = sum == dtype and not (rounded and row_c * size_of[dtype]() % PAGE == 0)
+        comptime most = ROWS * (COLUMNS + GAP)
+        var scratch = List[Scalar[sum]](unsafe_uninit_length=1 if direct else grid.tasks * most)
         var sp = untracked(scratch.unsafe_ptr())
 
         def work(task: Int, lower: Int, upper: Int) {
             var gemm, var grid, var k, var ta, var tb, var row_a, var row_b, var row_c,
             var step_a, var step_b, var step_c, var ap, var bp, var cp, var addend, var biased,
-            var sp
+            var sp, var direct
         }:
-            var wider = sp.unsafe_offset(task * ROWS * COLUMNS)
+            var wider = sp.unsafe_offset(task * most)
             var previous = gemm.begin()
             for unit in range(lower, upper):
                 var part = grid.part(unit)
@@ -117,25 +125,26 @@ struct Matmul:
                     item * step_b + (column * row_b if tb else column)
                 )
                 comptime if sum == dtype:
-                    var c = cp.unsafe_offset(item * step_c + row * row_c + column)
-                    gemm.multiply[precision == "bf16"](
-                        rows, columns, k, left, row_a, ta, right, row_b, tb, c, row_c
-                    )
-                    comptime if activation == "none":
-                        if not biased:
-                            continue
-                    for i in range(rows):
-                        var line = c.unsafe_offset(i * row_c)
-                        _finish[activation](
-                            line, line, addend.unsafe_offset(column), biased, columns
+                    if direct:
+                        var c = cp.unsafe_offset(item * step_c + row * row_c + column)
+                        gemm.multiply[rounded](
+                            rows, columns, k, left, row_a, ta, right, row_b, tb, c, row_c
                         )
-                    continue
+                        comptime if activation == "none":
+                            if not biased:
+                                continue
+                        for i in range(rows):
+                            var line = c.unsafe_offset(i * row_c)
+                            _finish[activation](
+                                line, line, addend.unsafe_offset(column), biased, columns
+                            )
+                        continue
                 # Added up in a wider type, and rounded once.
                 for i in range(0, rows, ROWS):
                     for j in range(0, columns, COLUMNS):
                         var high_part = min(ROWS, rows - i)
                         var wide_part = min(COLUMNS, columns - j)
-                        gemm.multiply(
+                        gemm.multiply[rounded](
                             high_part,
                             wide_part,
                             k,
@@ -146,14 +155,14 @@ struct Matmul:
                             row_b,
                             tb,
                             wider,
-                            wide_part,
+                            wide_part + GAP,
                         )
                         for h in range(high_part):
                             _finish[activation](
                                 cp.unsafe_offset(
                                     item * step_c + (row + i + h) * row_c + column + j
                                 ),
-                                wider.unsafe_offset(h * wide_part),
+                                wider.unsafe_offset(h * (wide_part + GAP)),
                                 addend.unsafe_offset(column + j),
                                 biased,
                                 wide_part,
