@@ -153,7 +153,7 @@ struct Convolution:
                 rebind[Finish[sum_type, activation]](finish),
             )
         else:
-            comptime paired = UNIT == "dots" and dtype == DType.bfloat16
+            comptime paired = UNIT != "" and dtype == DType.bfloat16
             # A single channel has no pair.
             if paired and shape.channels() > 1:
                 comptime if paired:

@@ -7,9 +7,11 @@ from std.sys import simd_width_of, size_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges, sync_parallelize
+from ..gemm.bfloat16 import SIDE, UNIT
 from ..gemm.blas import tasks_for
 from ..gemm.panels import DEPTH, WIDE, Matrix, product
 from .finish import Finish
+from .pair_tiles import lines_of_tiles, product_of_tiles, tiles_space, whole_lines
 from .pairs import pair_planes, pair_rows
 from .planes import Layout, Shape, phase_planes
 from .tiles import pack_pairs, pack_rows, product_of_taps, space_size
@@ -103,6 +105,9 @@ def convolve_by_products[
     comptime pairs = value_type != dtype
     comptime assert not pairs or value_type == DType.bfloat16, "other numbers have no pairs"
     comptime assert not (pairs and volumes), "volumes have no pairs"
+    comptime tiled = pairs and UNIT == "tiles"
+    # Whole tiles of outputs.
+    comptime slab_rows = SLAB // SIDE * SIDE if tiled else SLAB
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var high = shape.high
@@ -146,7 +151,7 @@ def convolve_by_products[
         block = ceildiv(block, shape.deep.kernel) * shape.deep.kernel
     var tasks = tasks_for(shape.batch * shape.outputs * shape.pixels(), shape.cost())
     var copies = 0 if plain else block * high.stride * layout.planes()
-    var most = TILE // size_of[Scalar[dtype]]() // (copies + min(shape.per_group(), SLAB))
+    var most = TILE // size_of[Scalar[dtype]]() // (copies + min(shape.per_group(), slab_rows))
     var parts = _cut(shape, windows, tasks, max(FEWEST, most // panel * panel), panel)
     var tile = ceildiv(ceildiv(windows, parts[0]), panel) * panel
     var tiles_count = ceildiv(windows, tile)
@@ -185,10 +190,13 @@ def convolve_by_products[
                 var at = high.step(tap_y) * extent + layout.step(tap_x)
                 begins.append(channel * planes + place * size + at)
     var begin = untracked(begins.unsafe_ptr())
-    var left_space = min(slab, SLAB) * block * taps + panel
-    var spare_space = space_size[dtype](min(slab, SLAB), block * taps)
+    var left_space = min(slab, slab_rows) * block * taps + panel
+    var spare_space = space_size[dtype](min(slab, slab_rows), block * taps)
+    comptime if tiled:
+        left_space = (min(slab, slab_rows) + SIDE) * whole_lines(block * taps) + panel
+        spare_space = tiles_space(block * taps)
     # Of a slab's weights, as pairs, or of a tile's.
-    var weights_space = min(slab, SLAB) * block * taps + width if pairs else 0
+    var weights_space = min(slab, slab_rows) * block * taps + width if pairs and not tiled else 0
     var sums_space = 0 if dense else together * slab * tile
     var planes_space = 0 if plain else together * block * planes
     var space = left_space + spare_space + sums_space + planes_space + weights_space
@@ -283,15 +291,31 @@ def convolve_by_products[
                                     bottom - top + 1,
                                 )
                 var finished = dense and begun + some == channels and not finish.idle()
-                for i in range(0, rows, SLAB):
-                    var lines = min(SLAB, rows - i)
+                for i in range(0, rows, slab_rows):
+                    var lines = min(slab_rows, rows - i)
                     var given = wp.unsafe_offset(
                         (first + i) * shape.depth() + each * begun * taps
                     )
                     var weights = paired
                     var distance = steps
                     var mixed = 1
-                    comptime if pairs:
+                    comptime if tiled:
+                        weights = given.unsafe_bitcast[Scalar[dtype]]()
+                        distance = shape.depth() // 2
+                        # Two numbers are a word, where they lie.
+                        var there = taps == 1 and shape.channels() % 2 == 0
+                        if not there or steps != whole_lines(steps) or lines % SIDE != 0:
+                            weights = left
+                            distance = whole_lines(steps)
+                            lines_of_tiles(
+                                left.unsafe_bitcast[Float32](),
+                                given.unsafe_bitcast[BFloat16](),
+                                shape.depth(),
+                                lines,
+                                min(2 * some, shape.channels() - 2 * begun),
+                                taps,
+                            )
+                    elif pairs:
                         if shape.channels() % 2 == 0:
                             # Two numbers are a word, where they lie.
                             weights = given.unsafe_bitcast[Scalar[dtype]]()
@@ -311,15 +335,33 @@ def convolve_by_products[
                         distance = shape.depth()
                     # Its numbers of a block stay in the first-level cache for all rows.
                     var stretch = max(1, STRETCH // (steps * panel)) * panel
-                    if mixed == 1:
-                        pack_rows(left, weights, distance, lines, steps)
-                    else:
-                        comptime if pairs:
-                            pack_pairs(left, weights, distance, lines, steps, taps, paired)
+                    comptime if not tiled:
+                        if mixed == 1:
+                            pack_rows(left, weights, distance, lines, steps)
+                        else:
+                            comptime if pairs:
+                                pack_pairs(left, weights, distance, lines, steps, taps, paired)
                     for image in range(images_here):
                         for at in range(0, count, stretch):
                             var columns = min(stretch, count - at)
                             var into = to.unsafe_offset(image * next_to + i * row + at)
+                            comptime if tiled:
+                                product_of_tiles(
+                                    lines,
+                                    columns,
+                                    steps,
+                                    weights.unsafe_bitcast[Float32](),
+                                    distance,
+                                    base.unsafe_offset(image * next_base + at).unsafe_bitcast[
+                                        Float32
+                                    ](),
+                                    begin,
+                                    spare.unsafe_bitcast[Float32](),
+                                    into.unsafe_bitcast[Float32](),
+                                    row,
+                                    begun != 0,
+                                )
+                                continue
                             product_of_taps[pairs](
                                 lines,
                                 columns,

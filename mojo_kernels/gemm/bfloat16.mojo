@@ -374,7 +374,7 @@ def _by_lines[
                     else:
                         unit.block[1, 1](first, apart, from_, panel, depth, block, ahead)
                     var to = c.unsafe_offset(i * row + (j0 + j) * column)
-                    _write(to, row, column, block, rows, min(BLOCK, columns - j), adds)
+                    write_block(to, row, column, block, rows, min(BLOCK, columns - j), adds)
     unit.close()
     _ = space^
     _ = sums^
@@ -385,24 +385,35 @@ def _some[dtype: DType, //](source: Address[dtype]) -> SIMD[DType.bfloat16, SIDE
     return source.unsafe_load[width=SIDE](0).cast[DType.bfloat16]()
 
 
+@always_inline
+def _pair_lines[
+    dtype: DType, //, whole: Bool
+](to: Half, lines: Matrix[dtype], count: Int, steps: Int):
+    """The panel of 16 lines, if `whole`, or less."""
+    comptime Words = SIMD[DType.int32, SIDE]
+    for p in range(0, steps, DEPTH):
+        var rows = Array[Words, SIDE](fill=Words(0))
+        comptime for i in range(SIDE):
+            if whole or i < count:
+                rows[i] = bitcast[DType.int32, SIDE](
+                    lines.at(i, p).unsafe_load[width=DEPTH](0).cast[DType.bfloat16]()
+                )
+        transpose[dtype=DType.int32, width=SIDE](rows)
+        comptime for i in range(SIDE):
+            to.unsafe_store((p + 2 * i) * SIDE, bitcast[DType.bfloat16, DEPTH](rows[i]))
+
+
 def _pack_pairs[
     dtype: DType, //
 ](to: Half, lines: Matrix[dtype], count: Int, steps: Int, depth: Int):
     """Copies up to 16 lines to a panel, `[depth / 2, 16, 2]`, with zeros where there are none."""
     var done = 0
     if lines.column == 1:
-        comptime Words = SIMD[DType.int32, SIDE]
         done = steps // DEPTH * DEPTH
-        for p in range(0, done, DEPTH):
-            var rows = Array[Words, SIDE](fill=Words(0))
-            comptime for i in range(SIDE):
-                if i < count:
-                    rows[i] = bitcast[DType.int32, SIDE](
-                        lines.at(i, p).unsafe_load[width=DEPTH](0).cast[DType.bfloat16]()
-                    )
-            transpose[dtype=DType.int32, width=SIDE](rows)
-            comptime for i in range(SIDE):
-                to.unsafe_store((p + 2 * i) * SIDE, bitcast[DType.bfloat16, DEPTH](rows[i]))
+        if count == SIDE:
+            _pair_lines[True](to, lines, count, done)
+        else:
+            _pair_lines[False](to, lines, count, done)
     elif lines.row == 1 and count == SIDE:
         done = steps // 2 * 2
         for p in range(0, done, 2):
@@ -452,7 +463,7 @@ def _copy_lines[
             line[unsafe_offset=p] = 0
 
 
-def _write(
+def write_block(
     to: Single, row: Int, column: Int, block: Single, rows: Int, columns: Int, added: Bool
 ):
     """Writes a block of sums, `[rows, columns]` of rows of 32, to `to[i * row + j * column]`."""

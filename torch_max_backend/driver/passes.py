@@ -53,7 +53,7 @@ class Pass:
 
 
 def _fuse_epilogues(module: GraphModule) -> None:
-    fuse_epilogues(module, bfloat16=bfloat16_unit() == "dots")
+    fuse_epilogues(module, bfloat16=bfloat16_unit() != "")
 
 
 PASSES = (

@@ -127,10 +127,9 @@ def _wide(value: TensorValue) -> TensorValue:
 
 
 def _in_pairs(input: TensorValue, weight: TensorValue) -> bool:
-    """Whether the CPU multiplies bfloat16 by dot products of pairs, which single channels do not
-    have."""
+    """Whether the CPU multiplies pairs of bfloat16, which single channels do not have."""
     node = current_node()
-    pairs = node.bank and node.bfloat16 == "dots" and input.dtype == DType.bfloat16
+    pairs = node.bank and node.bfloat16 != "" and input.dtype == DType.bfloat16
     return pairs and weight.shape[1] != 1
 
 

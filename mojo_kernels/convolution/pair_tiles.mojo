@@ -1,0 +1,102 @@
+"""Products of weights and what taps meet by tiles of pairs, where a CPU has them: the numbers that a
+stretch of windows meets are copied to panels, whatever their offsets, and the rest is a block of
+`gemm/bfloat16.mojo`."""
+
+from std.math import ceildiv
+from std.sys.intrinsics import masked_load
+
+from ..core.memory import Address
+from ..core.vectors import below
+from ..gemm.bfloat16 import BLOCK, SIDE, Ahead, Half, Single, Tiles, Unit, write_block
+from .pairs import pair_rows
+from .tiles import Offsets
+
+# Words of a line of a tile: pairs of channels of a tap.
+comptime WORDS = 16
+comptime _Words = SIMD[DType.float32, SIDE]
+
+
+@always_inline
+def whole_lines(depth: Int) -> Int:
+    """Words of weights of so many pairs, up to the end of the last tile."""
+    return ceildiv(depth, WORDS) * WORDS
+
+
+@always_inline
+def tiles_space(depth: Int) -> Int:
+    """Words that `product_of_tiles` needs room for."""
+    return BLOCK * whole_lines(depth) + BLOCK * BLOCK
+
+
+def lines_of_tiles(
+    to: Single, source: Half, row: Int, rows: Int, channels: Int, taps: Int
+):
+    """`pair_rows`, each row followed by zeros up to `whole_lines`. Writes up to a vector past the
+    end."""
+    var depth = ceildiv(channels, 2) * taps
+    var whole = whole_lines(depth)
+    for i in range(rows):
+        var line = to.unsafe_offset(i * whole)
+        pair_rows(line, source.unsafe_offset(i * row), row, 1, channels, taps)
+        for p in range(depth, whole):
+            line[unsafe_offset=p] = 0
+
+
+@always_inline
+def _panel(to: Single, right: Single, offsets: Offsets, depth: Int, columns: Int):
+    """What up to 16 windows meet, with zeros where there is nothing."""
+    if columns >= SIDE:
+        for p in range(depth):
+            var from_ = right.unsafe_offset(offsets[unsafe_offset=p])
+            to.unsafe_store(p * SIDE, from_.unsafe_load[width=SIDE](0))
+    else:
+        for p in range(depth):
+            var from_ = right.unsafe_offset(offsets[unsafe_offset=p])
+            to.unsafe_store(
+                p * SIDE, masked_load[SIDE](from_, below[SIDE](columns), _Words(0))
+            )
+    for p in range(depth, whole_lines(depth)):
+        to.unsafe_store(p * SIDE, _Words(0))
+
+
+@no_inline
+def product_of_tiles[
+    Kind: Unit & Deinitable = Tiles[]
+](
+    rows: Int,
+    columns: Int,
+    depth: Int,
+    weights: Single,
+    distance: Int,
+    right: Single,
+    offsets: Offsets,
+    space: Single,
+    c: Single,
+    row: Int,
+    added: Bool,
+):
+    """`c[rows, columns]` from rows of weights, `distance` words apart, whose last tile is whole, and
+    what lies from `offsets` on; nothing past the last column is read or written. `space` is for
+    `tiles_space` words."""
+    var whole = whole_lines(depth)
+    var sums = space.unsafe_offset(BLOCK * whole)
+    var panels = space.unsafe_bitcast[BFloat16]()
+    var unit = Kind()
+    for j in range(0, columns, BLOCK):
+        var wide = min(BLOCK, columns - j)
+        for side in range(0, wide, SIDE):
+            var from_ = right.unsafe_offset(j + side)
+            _panel(space.unsafe_offset(side * whole), from_, offsets, depth, wide - side)
+        for i in range(0, rows, BLOCK):
+            var high = min(BLOCK, rows - i)
+            var lines = weights.unsafe_offset(i * distance).unsafe_bitcast[BFloat16]()
+            var none = Ahead(lines, 0, 0)
+            comptime for tall in range(1, 3):
+                comptime for broad in range(1, 3):
+                    if (high > SIDE) == (tall == 2) and (wide > SIDE) == (broad == 2):
+                        unit.block[tall, broad](
+                            lines, 2 * distance, panels, 2 * SIDE * whole, 2 * whole, sums, none
+                        )
+            var to = c.unsafe_offset(i * row + j)
+            write_block(to, row, 1, sums, high, wide, added)
+    unit.close()
