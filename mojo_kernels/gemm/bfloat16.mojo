@@ -333,14 +333,7 @@ def _by_lines[
         var adds = added or p != 0
         for j0 in range(0, others, LINES):
             var columns = min(LINES, others - j0)
-            for j in range(0, columns, SIDE):
-                _pack_pairs(
-                    panels.unsafe_offset(j * depth),
-                    other.from_(j0 + j, p),
-                    min(SIDE, columns - j),
-                    steps,
-                    depth,
-                )
+            _pack_panels(panels, other.from_(j0, p), columns, steps, depth)
             for i in range(0, count, BLOCK):
                 var rows = min(BLOCK, count - i)
                 var first = copied
@@ -403,12 +396,49 @@ def _pair_lines[
             to.unsafe_store((p + 2 * i) * SIDE, bitcast[DType.bfloat16, DEPTH](rows[i]))
 
 
-def _pack_pairs[
+@always_inline
+def _pair_columns[
+    dtype: DType, //
+](to: Half, panel: Int, lines: Matrix[dtype], steps: Int):
+    """Two panels, which lie `panel` apart, of lines that lie side by side. Asks for the next two,
+    which no processor expects: they are far from each other."""
+    for p in range(0, steps, 2):
+        var first = lines.at(0, p).unsafe_load[width=BLOCK](0).cast[DType.bfloat16]()
+        var second = lines.at(0, p + 1).unsafe_load[width=BLOCK](0).cast[DType.bfloat16]()
+        var both = first.interleave(second)
+        to.unsafe_store(p * SIDE, both.slice[BLOCK, offset=0]())
+        to.unsafe_store(panel + p * SIDE, both.slice[BLOCK, offset=BLOCK]())
+        comptime for next in range(2):
+            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
+                lines.at(BLOCK, p + next)
+            )
+
+
+def _pack_panels[
     dtype: DType, //
 ](to: Half, lines: Matrix[dtype], count: Int, steps: Int, depth: Int):
-    """Copies up to 16 lines to a panel, `[depth / 2, 16, 2]`, with zeros where there are none."""
-    var done = 0
-    if lines.column == 1:
+    """Copies lines to panels of 16."""
+    var done = steps // 2 * 2
+    for j in range(0, count, SIDE):
+        var place = to.unsafe_offset(j * depth)
+        var even = j // SIDE % 2 == 0
+        var two = lines.row == 1 and lines.column != 1 and (j if even else j - SIDE) + BLOCK <= count
+        if two and even:
+            _pair_columns(place, SIDE * depth, lines.from_(j, 0), done)
+        _pack_pairs(
+            place, lines.from_(j, 0), min(SIDE, count - j), steps, depth, done if two else 0
+        )
+
+
+def _pack_pairs[
+    dtype: DType, //
+](to: Half, lines: Matrix[dtype], count: Int, steps: Int, depth: Int, known: Int):
+    """Copies up to 16 lines to a panel, `[depth / 2, 16, 2]`, with zeros where there are none. The
+    first steps may be `known`."""
+    var done = known
+    if known != 0:
+        pass
+    elif lines.column == 1:
         done = steps // DEPTH * DEPTH
         if count == SIDE:
             _pair_lines[True](to, lines, count, done)

@@ -17,15 +17,18 @@ from torch_max_backend.engines.steps import families, instructions
 _NORM = torch.ops.aten._native_batch_norm_legit_no_training
 
 
-@pytest.fixture(autouse=True)
-def dots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Dot products, also on CPUs where they are slower than what is chosen."""
-    if "avx512_bf16" not in instructions.flags():
+@pytest.fixture(autouse=True, params=["dots", "tiles"])
+def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Each kind of instructions that the CPU has, also if another is faster."""
+    unit: str = request.param
+    if unit == "dots" and "avx512_bf16" not in instructions.flags():
         pytest.skip("this CPU has no dot products of bfloat16")
+    if unit == "tiles" and instructions.bfloat16_unit() != "tiles":
+        pytest.skip("this CPU has no tiles of bfloat16")
     for module in (instructions, passes):
-        monkeypatch.setattr(module, "bfloat16_unit", lambda: "dots")
+        monkeypatch.setattr(module, "bfloat16_unit", lambda: unit)
     families._environment.cache_clear()
-    yield
+    yield unit
     families._environment.cache_clear()
 
 

@@ -24,6 +24,7 @@ from torch_max_backend.options import Options
 from torch_max_backend.registry.kernel_sources import family_sources, write_modules
 
 _HEAD = """\
+from kernels.core.memory import untracked
 from kernels.gemm.bfloat16 import DEPTH, SIDE, Dots, Half, Registers, Single, Tiles
 from kernels.gemm.bfloat16 import product_of_pairs
 from kernels.gemm.panels import Matrix
@@ -87,20 +88,56 @@ def test_{name}(a: {source}, b: {source}, c: Single, n: Sizes) abi("C"):
         n[unsafe_offset=8] != 0,
     )
 """
+_TAPS = """\
+from kernels.convolution.pair_tiles import lines_of_tiles, product_of_tiles, tiles_space
+from kernels.convolution.pair_tiles import whole_lines
+
+
+@export("test_taps")
+def test_taps(weights: Half, right: Single, offsets: Sizes, c: Single, n: Sizes) abi("C"):
+    var rows = Int(n[unsafe_offset=0])
+    var channels = Int(n[unsafe_offset=2])
+    var taps = Int(n[unsafe_offset=3])
+    var depth = (channels + 1) // 2 * taps
+    var lines = List[Float32](length=(rows + 16) * whole_lines(depth) + 16, fill=0)
+    var space = List[Float32](length=tiles_space(depth), fill=0)
+    lines_of_tiles(untracked(lines.unsafe_ptr()), weights, channels * taps, rows, channels, taps)
+    product_of_tiles[Tiles[Emulated]](
+        rows,
+        Int(n[unsafe_offset=1]),
+        depth,
+        untracked(lines.unsafe_ptr()),
+        whole_lines(depth),
+        right,
+        untracked(offsets.unsafe_bitcast[Int]()),
+        untracked(space.unsafe_ptr()),
+        c,
+        Int(n[unsafe_offset=4]),
+        n[unsafe_offset=5] != 0,
+    )
+    _ = lines^
+    _ = space^
+"""
 _UNITS = {"tiles": "Tiles[Emulated]", "dots": "Dots"}
 _SOURCES = {torch.bfloat16: "Half", torch.float32: "Single"}
 
 
-def _function(unit: str, dtype: torch.dtype) -> Callable[..., None]:
+def _function(unit: str, dtype: torch.dtype | None) -> Callable[..., None]:
     names = {d: f"test_{unit}_{source.lower()}" for d, source in _SOURCES.items()}
     shells = [
         _ONE.format(name=names[d].removeprefix("test_"), unit=_UNITS[unit], source=source)
         for d, source in _SOURCES.items()
     ]
+    symbols = [*names.values()]
+    modules = ["gemm.bfloat16"]
+    if unit == "tiles":
+        shells.append(_TAPS)
+        symbols.append("test_taps")
+        modules.append("convolution.pair_tiles")
     text = _HEAD + "\n\n".join(shells)
-    symbols = {n: n for n in names.values()}
-    found = libraries.exported(f"test_{unit}", text, symbols, ["gemm.bfloat16"])
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(found[names[dtype]])
+    found = libraries.exported(f"test_{unit}", text, {n: n for n in symbols}, modules)
+    name = "test_taps" if dtype is None else names[dtype]
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (5 if dtype is None else 4))(found[name])
 
 
 @pytest.mark.parametrize("dtype", _SOURCES)
@@ -128,6 +165,33 @@ def test_products(unit: str, dtype: torch.dtype) -> None:
                     function(a.data_ptr(), b.data_ptr(), part.data_ptr(), call.data_ptr())
                     torch.testing.assert_close(part.double(), expected, atol=1e-3, rtol=1e-4)
                     assert (whole.sum() - part.sum() - 7 * (whole.numel() - part.numel())).abs() < 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "channels", "taps"),
+    [(37, 45, 5, 3), (16, 32, 32, 1), (7, 3, 2, 9), (50, 17, 31, 4)],
+)
+def test_products_of_taps(rows: int, columns: int, channels: int, taps: int) -> None:
+    function = _function("tiles", None)
+    torch.manual_seed(0)
+    pairs, size = (channels + 1) // 2, columns + taps
+    weights = torch.randn(rows, channels, taps).bfloat16()
+    planes = torch.randn(pairs, size, 2).bfloat16()
+    planes[channels // 2 :, :, 1] = 0
+    offsets = torch.tensor([p * size + t for p in range(pairs) for t in range(taps)])
+    # A frame around the result that nothing may write to.
+    whole = torch.full((rows, columns + 20), 7.0)
+    part = whole[:, :columns]
+    numbers = planes.double().transpose(1, 2).reshape(2 * pairs, size)[:channels]
+    windows = numbers.unfold(1, columns, 1)[:, :taps]
+    exact = torch.einsum("rct,ctn->rn", weights.double(), windows)
+    for added in (False, True):
+        expected = exact + (part if added else 0)
+        call = torch.tensor([rows, columns, channels, taps, whole.stride(0), added])
+        given = (weights, planes, offsets, part, call)
+        function(*(v.data_ptr() for v in given))
+        torch.testing.assert_close(part.double(), expected, atol=1e-3, rtol=1e-4)
+        assert (whole[:, columns:] == 7).all()
 
 
 def test_amx_instructions(tmp_path: Path) -> None:
