@@ -1,6 +1,6 @@
 """Single operators beside inductor and eager PyTorch: forward, and with gradients.
 
-    uv run python -m benchmarks.operators    # everything: about 40 minutes on 2 cores
+    uv run python -m benchmarks.operators    # everything
     uv run python -m benchmarks.operators "upsample*" --sizes large
 
 Each framework has a process of its own for every few operators. A figure is the median of many
