@@ -17,49 +17,19 @@ import fnmatch
 import json
 import math
 import statistics
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.processes.operators import ROWS, cases
 from benchmarks.processes.results import Results, heading
+from benchmarks.processes.worker import Worker
 from benchmarks.steps import mean
 
 FRAMEWORKS = {"small": ("eager", "inductor", "max"), "large": ("eager", "max")}
 # Operators of one process.
 _TOGETHER = 10
+_MODULE = "benchmarks.processes.operators"
 _PASSES = {"forward": "forward", "both": "with gradients"}
-
-
-class _Worker:
-    """A process of one framework; see ``benchmarks/processes/operators.py``."""
-
-    def __init__(self, framework: str, size: str) -> None:
-        module = [sys.executable, "-m", "benchmarks.processes.operators", framework, size]
-        self._process = subprocess.Popen(
-            module,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer, or ``failed`` from a process that ended."""
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None
-        assert answers is not None
-        try:
-            print(json.dumps(question), file=asked, flush=True)
-            line = answers.readline()
-        except BrokenPipeError:
-            line = ""
-        return json.loads(line) if line else {"failed": "the process ended"}
-
-    def end(self) -> None:
-        """End the process."""
-        self._process.communicate()
 
 
 def measure(names: Sequence[str], size: str, turns: int, seconds: float) -> dict[str, Any]:
@@ -71,7 +41,7 @@ def measure(names: Sequence[str], size: str, turns: int, seconds: float) -> dict
         turns: Of each framework, for each figure.
         seconds: Of a turn.
     """
-    workers = {framework: _Worker(framework, size) for framework in FRAMEWORKS[size]}
+    workers = {framework: Worker(_MODULE, framework, size) for framework in FRAMEWORKS[size]}
     found: dict[str, Any] = {}
     for name in names:
         of: dict[str, Any] = {framework: {} for framework in workers}

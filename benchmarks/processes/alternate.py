@@ -1,79 +1,102 @@
-"""A case of ``alone`` in several frameworks at once, each in a process of its own, in short turns:
-for machines whose speed changes within seconds.
+"""A benchmark in several frameworks at once, each in a process of its own, in short turns: for
+machines whose speed changes within seconds.
 
-Run as ``python -m benchmarks.processes.alternate CASE [FRAMEWORK ...]``. Prints one line of JSON:
-for each framework the median milliseconds of a call over all turns.
+Run as ``python -m benchmarks.processes.alternate CASE [FRAMEWORK ...]``; CASE is one of ``alone``,
+``decode:DTYPE``, ``generate:DTYPE`` or ``train:CASE`` (of ``training_alone``), FRAMEWORK ``eager``,
+``inductor`` or ``steps``. Prints one line of JSON: for each framework the median milliseconds of a
+call (of a step in training, of a whole text in generation) over all turns.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
-# Turns of each framework, and seconds of a turn.
+from benchmarks.processes.worker import Worker, serve
+
+# Turns of each framework, and seconds of a turn of several calls.
 _TURNS, _SECONDS = 15, 0.4
+# Calls before all turns; a text is a call for each token.
+_UNTIMED, _UNTIMED_TEXTS = 15, 3
 
 
-def serve(name: str, framework: str) -> None:
-    """Be the process of one framework: a turn for each line of input."""
+def _prepared(name: str, framework: str) -> Callable[[], Any]:
+    """The call that is timed; it may compile when it is called first."""
     import torch
 
-    from benchmarks.processes.alone import case, compiled
+    from benchmarks.processes import alone
 
     torch.manual_seed(0)
-    function, inputs = case(name)
-    call = compiled(function, framework)
-    with torch.no_grad():
-        for _ in range(15):
-            call(**inputs)
-        print("ready", flush=True)
-        for _ in sys.stdin:
-            call(**inputs)
-            found = []
+    kind, _, of = name.rpartition(":")
+    if kind == "generate":
+        from benchmarks.processes.generate import generating
+
+        return generating(of, framework)
+    if kind == "train":
+        from benchmarks.processes.training import started
+        from benchmarks.processes.training_alone import TRAINING_CASES
+
+        return started(TRAINING_CASES[of], "max" if framework == "steps" else framework).step
+    if kind == "decode":
+        from benchmarks.processes.decode import llama
+
+        with torch.no_grad():
+            function, inputs = alone.decoding(llama(of))
+    else:
+        function, inputs = alone.case(of)
+    call = torch.no_grad()(alone.compiled(function, framework))
+    return lambda: call(**inputs)
+
+
+def _turns(name: str, framework: str) -> Iterator[list[float]]:
+    """The milliseconds of the calls of each turn; the first one is not timed."""
+    call = _prepared(name, framework)
+    for _ in range(_UNTIMED_TEXTS if name.startswith("generate") else _UNTIMED):
+        call()
+    yield []
+    while True:
+        found = [_milliseconds(call)]
+        if found[0] < _SECONDS * 1e3:
+            # After the others' turns caches were cold.
+            found.clear()
             end = time.perf_counter() + _SECONDS
-            while (start := time.perf_counter()) < end:
-                call(**inputs)
-                found.append((time.perf_counter() - start) * 1e3)
-            print(json.dumps(found), flush=True)
+            while time.perf_counter() < end:
+                found.append(_milliseconds(call))
+        yield found
+
+
+def _milliseconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e3
 
 
 def main(name: str, *frameworks: str) -> None:
     """The command line; see the top of this file."""
-    found: dict[str, list[float]] = {f: [] for f in frameworks or ("eager", "inductor", "steps")}
-    command = [sys.executable, "-m", "benchmarks.processes.alternate", "--serve", name]
-    pipe = subprocess.PIPE
-    processes = {
-        f: subprocess.Popen(
-            [*command, f], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-        )
-        for f in found
+    module = "benchmarks.processes.alternate"
+    workers = {
+        framework: Worker(module, "--serve", name, framework)
+        for framework in frameworks or ("eager", "inductor", "steps")
     }
-
-    def answer(framework: str) -> str:
-        output = processes[framework].stdout
-        assert output is not None
-        while (line := output.readline()) and line[0] not in "r[":
-            pass
-        return line
-
-    for framework in found:
-        answer(framework)
-    for _ in range(_TURNS):
-        for framework, times in found.items():
-            asked = processes[framework].stdin
-            assert asked is not None
-            print("", file=asked, flush=True)
-            times += json.loads(answer(framework))
-    for process in processes.values():
-        process.communicate()
+    found: dict[str, list[float]] = {framework: [] for framework in workers}
+    for _ in range(_TURNS + 1):
+        for framework, worker in workers.items():
+            answer = worker.ask({})
+            if "failed" in answer:
+                raise SystemExit(f"{name} in {framework}: {answer['failed']}")
+            found[framework] += answer["milliseconds"]
+    for worker in workers.values():
+        worker.end()
     print(json.dumps({"case": name} | {f: statistics.median(t) for f, t in found.items()}))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        serve(*sys.argv[2:])
+        turns = _turns(*sys.argv[2:])
+        serve(lambda _: {"milliseconds": next(turns)})
     else:
         main(*sys.argv[1:])

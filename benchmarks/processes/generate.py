@@ -15,33 +15,26 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 PROMPT, NEW_TOKENS = 64, 128
 
 
-def main(framework: str, dtype: str, calls: str = "3") -> None:
-    """The command line; see the top of this file."""
-    start = time.perf_counter()
+def generating(dtype: str, framework: str) -> Callable[[], list[int]]:
+    """What generates a text, whose model is compiled by its first call."""
     import torch
 
     from benchmarks.processes.alone import compiled
     from benchmarks.processes.decode import llama
 
-    for module in ("transformers", *(["torch_max_backend.backend"] if framework == "max" else [])):
-        importlib.import_module(module)
-    imported = time.perf_counter()
     torch.manual_seed(0)
     model = llama(dtype)
     # No token ends the text before its time.
     model.generation_config.eos_token_id = None
-    model.forward = compiled(model.forward, "auto" if framework == "max" else framework)
+    model.forward = compiled(model.forward, framework)
     prompt = torch.randint(4, model.config.vocab_size, (1, PROMPT))
-    built = time.perf_counter()
 
-    seconds: list[float] = []
-    texts: list[list[int]] = []
-    for _ in range(1 + int(calls)):
-        before = time.perf_counter()
+    def generate() -> list[int]:
         text = model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
@@ -49,8 +42,27 @@ def main(framework: str, dtype: str, calls: str = "3") -> None:
             do_sample=False,
             cache_implementation="static",
         )
+        return text[0].tolist()
+
+    return generate
+
+
+def main(framework: str, dtype: str, calls: str = "3") -> None:
+    """The command line; see the top of this file."""
+    start = time.perf_counter()
+    ours = ["torch_max_backend.backend"] if framework == "max" else []
+    for module in ("torch", "transformers", *ours):
+        importlib.import_module(module)
+    imported = time.perf_counter()
+    generate = generating(dtype, "auto" if framework == "max" else framework)
+    built = time.perf_counter()
+
+    seconds: list[float] = []
+    texts: list[list[int]] = []
+    for _ in range(1 + int(calls)):
+        before = time.perf_counter()
+        texts.append(generate())
         seconds.append(time.perf_counter() - before)
-        texts.append(text[0].tolist())
     report = {
         "imports_s": imported - start,
         "build_s": built - imported,

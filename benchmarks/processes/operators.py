@@ -12,8 +12,6 @@ answers each with one:
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import sys
 import threading
@@ -25,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.processes.worker import serve
 from torch_max_backend.compat.control_flow import scan, while_loop
 
 Case = tuple[Callable[..., Any], Sequence[Tensor]]
@@ -267,22 +266,16 @@ def main(framework: str, size: str) -> None:
     torch.manual_seed(0)
     known = dict(cases(size))
     calls: dict[str, Callable[[], Any]] = {}
-    answers = os.fdopen(os.dup(1), "w")
-    # What frameworks print is no answer.
-    os.dup2(2, 1)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        try:
-            if "prepare" in asked:
-                calls = prepared(framework, known[asked["prepare"]])
-                answer: dict[str, Any] = {"passes": list(calls)}
-            else:
-                with torch.set_grad_enabled(asked["time"] == "both"):
-                    found = milliseconds(calls[asked["time"]], asked["seconds"])
-                answer = {"milliseconds": found}
-        except Exception as e:
-            answer = {"failed": f"{type(e).__name__}: {e}".splitlines()[0][:200]}
-        print(json.dumps(answer), file=answers, flush=True)
+
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        if "prepare" in asked:
+            calls.clear()
+            calls.update(prepared(framework, known[asked["prepare"]]))
+            return {"passes": list(calls)}
+        with torch.set_grad_enabled(asked["time"] == "both"):
+            return {"milliseconds": milliseconds(calls[asked["time"]], asked["seconds"])}
+
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -7,34 +7,45 @@ from std.sys.intrinsics import masked_load
 
 from ..core.memory import Address
 from ..core.vectors import below
-from ..gemm.bfloat16 import BLOCK, SIDE, Ahead, Half, Single, Tiles, Unit, write_block
+from ..gemm.bfloat16 import (
+    BLOCK,
+    DEPTH,
+    SIDE,
+    Ahead,
+    Half,
+    Single,
+    Tiles,
+    Unit,
+    multiply_block,
+    write_block,
+)
 from .pairs import pair_rows
 from .tiles import Offsets
 
-# Words of a line of a tile: pairs of channels of a tap.
-comptime WORDS = 16
+# A word is a pair of channels of a tap.
 comptime _Words = SIMD[DType.float32, SIDE]
 
 
 @always_inline
-def whole_lines(depth: Int) -> Int:
-    """Words of weights of so many pairs, up to the end of the last tile."""
-    return ceildiv(depth, WORDS) * WORDS
+def padded_depth(depth: Int) -> Int:
+    """Words of so many pairs up to the end of the last tile."""
+    comptime words = DEPTH // 2
+    return ceildiv(depth, words) * words
 
 
 @always_inline
 def tiles_space(depth: Int) -> Int:
     """Words that `product_of_tiles` needs room for."""
-    return BLOCK * whole_lines(depth) + BLOCK * BLOCK
+    return BLOCK * padded_depth(depth) + BLOCK * BLOCK
 
 
-def lines_of_tiles(
+def pack_pair_lines(
     to: Single, source: Half, row: Int, rows: Int, channels: Int, taps: Int
 ):
-    """`pair_rows`, each row followed by zeros up to `whole_lines`. Writes up to a vector past the
+    """`pair_rows`, each row followed by zeros up to `padded_depth`. Writes up to a vector past the
     end."""
     var depth = ceildiv(channels, 2) * taps
-    var whole = whole_lines(depth)
+    var whole = padded_depth(depth)
     for i in range(rows):
         var line = to.unsafe_offset(i * whole)
         pair_rows(line, source.unsafe_offset(i * row), row, 1, channels, taps)
@@ -55,7 +66,7 @@ def _panel(to: Single, right: Single, offsets: Offsets, depth: Int, columns: Int
             to.unsafe_store(
                 p * SIDE, masked_load[SIDE](from_, below[SIDE](columns), _Words(0))
             )
-    for p in range(depth, whole_lines(depth)):
+    for p in range(depth, padded_depth(depth)):
         to.unsafe_store(p * SIDE, _Words(0))
 
 
@@ -78,7 +89,7 @@ def product_of_tiles[
     """`c[rows, columns]` from rows of weights, `distance` words apart, whose last tile is whole, and
     what lies from `offsets` on; nothing past the last column is read or written. `space` is for
     `tiles_space` words."""
-    var whole = whole_lines(depth)
+    var whole = padded_depth(depth)
     var sums = space.unsafe_offset(BLOCK * whole)
     var panels = space.unsafe_bitcast[BFloat16]()
     var unit = Kind()
@@ -90,13 +101,17 @@ def product_of_tiles[
         for i in range(0, rows, BLOCK):
             var high = min(BLOCK, rows - i)
             var lines = weights.unsafe_offset(i * distance).unsafe_bitcast[BFloat16]()
-            var none = Ahead(lines, 0, 0)
-            comptime for tall in range(1, 3):
-                comptime for broad in range(1, 3):
-                    if (high > SIDE) == (tall == 2) and (wide > SIDE) == (broad == 2):
-                        unit.block[tall, broad](
-                            lines, 2 * distance, panels, 2 * SIDE * whole, 2 * whole, sums, none
-                        )
-            var to = c.unsafe_offset(i * row + j)
-            write_block(to, row, 1, sums, high, wide, added)
+            multiply_block(
+                unit,
+                high,
+                wide,
+                lines,
+                2 * distance,
+                panels,
+                2 * SIDE * whole,
+                2 * whole,
+                sums,
+                Ahead(lines, 0, 0),
+            )
+            write_block(c.unsafe_offset(i * row + j), row, 1, sums, high, wide, added)
     unit.close()

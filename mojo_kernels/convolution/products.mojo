@@ -11,7 +11,7 @@ from ..gemm.bfloat16 import SIDE, UNIT
 from ..gemm.blas import tasks_for
 from ..gemm.panels import DEPTH, WIDE, Matrix, product
 from .finish import Finish
-from .pair_tiles import lines_of_tiles, product_of_tiles, tiles_space, whole_lines
+from .pair_tiles import pack_pair_lines, padded_depth, product_of_tiles, tiles_space
 from .pairs import pair_planes, pair_rows
 from .planes import Layout, Shape, phase_planes
 from .tiles import pack_pairs, pack_rows, product_of_taps, space_size
@@ -90,6 +90,91 @@ def _convolve_points[
                 )
 
     sync_parallelize(work, shape.groups * cuts)
+
+
+@fieldwise_init
+struct _Weights[dtype: DType](TrivialRegisterPassable):
+    """Rows of weights of some outputs, `distance` apart. The numbers of `taps` neighbours are of one
+    channel, and after them come the next one's; 1 where neighbours are pairs."""
+
+    var rows: Address[Self.dtype]
+    var distance: Int
+    var taps: Int
+
+
+def _as_given[
+    dtype: DType, value_type: DType, //
+](
+    left: Address[dtype], given: Address[value_type], shape: Shape, lines: Int, steps: Int
+) -> _Weights[dtype]:
+    """Packs weights for `product_of_taps`."""
+    var rows = given.unsafe_bitcast[Scalar[dtype]]()
+    pack_rows(left, rows, shape.depth(), lines, steps)
+    return _Weights(rows, shape.depth(), 1)
+
+
+def _in_pairs[
+    dtype: DType, value_type: DType, //
+](
+    left: Address[dtype],
+    space: Address[dtype],
+    given: Address[value_type],
+    shape: Shape,
+    lines: Int,
+    begun: Int,
+    some: Int,
+) -> _Weights[dtype]:
+    """Packs `some` pairs of channels from pair `begun` on for `product_of_taps` of pairs."""
+    var taps = shape.taps()
+    var steps = some * taps
+    if shape.channels() % 2 == 0:
+        # Two numbers are a word, where they lie.
+        var rows = given.unsafe_bitcast[Scalar[dtype]]()
+        var distance = shape.depth() // 2
+        if taps == 1:
+            pack_rows(left, rows, distance, lines, steps)
+        else:
+            pack_pairs(left, rows, distance, lines, steps, taps, space)
+        return _Weights(rows, distance, taps)
+    pair_rows(
+        space.unsafe_bitcast[Float32](),
+        given.unsafe_bitcast[BFloat16](),
+        shape.depth(),
+        lines,
+        min(2 * some, shape.channels() - 2 * begun),
+        taps,
+    )
+    pack_rows(left, space, steps, lines, steps)
+    return _Weights(space, steps, 1)
+
+
+def _for_tiles[
+    dtype: DType, value_type: DType, //
+](
+    left: Address[dtype],
+    given: Address[value_type],
+    shape: Shape,
+    lines: Int,
+    begun: Int,
+    some: Int,
+) -> _Weights[dtype]:
+    """`some` pairs of channels from pair `begun` on for `product_of_tiles`: where they lie, if they
+    lie in whole tiles."""
+    var taps = shape.taps()
+    var steps = some * taps
+    # Two numbers are a word, where they lie.
+    if taps == 1 and shape.channels() % 2 == 0:
+        if steps == padded_depth(steps) and lines % SIDE == 0:
+            return _Weights(given.unsafe_bitcast[Scalar[dtype]](), shape.depth() // 2, 1)
+    pack_pair_lines(
+        left.unsafe_bitcast[Float32](),
+        given.unsafe_bitcast[BFloat16](),
+        shape.depth(),
+        lines,
+        min(2 * some, shape.channels() - 2 * begun),
+        taps,
+    )
+    return _Weights(left, padded_depth(steps), 1)
 
 
 def convolve_by_products[
@@ -190,30 +275,36 @@ def convolve_by_products[
                 var at = high.step(tap_y) * extent + layout.step(tap_x)
                 begins.append(channel * planes + place * size + at)
     var begin = untracked(begins.unsafe_ptr())
-    var left_space = min(slab, slab_rows) * block * taps + panel
-    var spare_space = space_size[dtype](min(slab, slab_rows), block * taps)
-    comptime if tiled:
-        left_space = (min(slab, slab_rows) + SIDE) * whole_lines(block * taps) + panel
-        spare_space = tiles_space(block * taps)
+    var lines_here = min(slab, slab_rows)
+    var left_space: Int
+    var spare_space: Int
     # Of a slab's weights, as pairs, or of a tile's.
-    var weights_space = min(slab, slab_rows) * block * taps + width if pairs and not tiled else 0
+    var rows_space = 0
+    comptime if tiled:
+        left_space = (lines_here + SIDE) * padded_depth(block * taps) + panel
+        spare_space = tiles_space(block * taps)
+    else:
+        left_space = lines_here * block * taps + panel
+        spare_space = space_size[dtype](lines_here, block * taps)
+        comptime if pairs:
+            rows_space = lines_here * block * taps + width
     var sums_space = 0 if dense else together * slab * tile
     var planes_space = 0 if plain else together * block * planes
-    var space = left_space + spare_space + sums_space + planes_space + weights_space
+    var space = left_space + spare_space + sums_space + planes_space + rows_space
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
     var sp = untracked(scratch.unsafe_ptr())
 
     def work(task: Int, lower: Int, upper: Int) {
         var op, var xp, var wp, var sp, var begin, var space, var left_space, var spare_space,
-        var sums_space, var weights_space, var shape, var dense, var plain, var finish, var tile, var tiles_count,
+        var sums_space, var rows_space, var shape, var dense, var plain, var finish, var tile, var tiles_count,
         var together, var cuts, var slab, var block, var channels, var high, var wide,
         var layout, var extent, var windows, var size, var planes, var taps
     }:
         var left = sp.unsafe_offset(task * space)
         var spare = left.unsafe_offset(left_space)
         var sums = spare.unsafe_offset(spare_space)
-        var paired = sums.unsafe_offset(sums_space)
-        var images = paired.unsafe_offset(weights_space)
+        var spare_rows = sums.unsafe_offset(sums_space)
+        var images = spare_rows.unsafe_offset(rows_space)
         var apart = shape.apart()
         var plane = shape.plane()
         for unit in range(lower, upper):
@@ -296,51 +387,15 @@ def convolve_by_products[
                     var given = wp.unsafe_offset(
                         (first + i) * shape.depth() + each * begun * taps
                     )
-                    var weights = paired
-                    var distance = steps
-                    var mixed = 1
+                    var weights: _Weights[dtype]
                     comptime if tiled:
-                        weights = given.unsafe_bitcast[Scalar[dtype]]()
-                        distance = shape.depth() // 2
-                        # Two numbers are a word, where they lie.
-                        var there = taps == 1 and shape.channels() % 2 == 0
-                        if not there or steps != whole_lines(steps) or lines % SIDE != 0:
-                            weights = left
-                            distance = whole_lines(steps)
-                            lines_of_tiles(
-                                left.unsafe_bitcast[Float32](),
-                                given.unsafe_bitcast[BFloat16](),
-                                shape.depth(),
-                                lines,
-                                min(2 * some, shape.channels() - 2 * begun),
-                                taps,
-                            )
+                        weights = _for_tiles(left, given, shape, lines, begun, some)
                     elif pairs:
-                        if shape.channels() % 2 == 0:
-                            # Two numbers are a word, where they lie.
-                            weights = given.unsafe_bitcast[Scalar[dtype]]()
-                            distance = shape.depth() // 2
-                            mixed = taps
-                        else:
-                            pair_rows(
-                                paired.unsafe_bitcast[Float32](),
-                                given.unsafe_bitcast[BFloat16](),
-                                shape.depth(),
-                                lines,
-                                min(2 * some, shape.channels() - 2 * begun),
-                                taps,
-                            )
+                        weights = _in_pairs(left, spare_rows, given, shape, lines, begun, some)
                     else:
-                        weights = given.unsafe_bitcast[Scalar[dtype]]()
-                        distance = shape.depth()
+                        weights = _as_given(left, given, shape, lines, steps)
                     # Its numbers of a block stay in the first-level cache for all rows.
                     var stretch = max(1, STRETCH // (steps * panel)) * panel
-                    comptime if not tiled:
-                        if mixed == 1:
-                            pack_rows(left, weights, distance, lines, steps)
-                        else:
-                            comptime if pairs:
-                                pack_pairs(left, weights, distance, lines, steps, taps, paired)
                     for image in range(images_here):
                         for at in range(0, count, stretch):
                             var columns = min(stretch, count - at)
@@ -350,8 +405,8 @@ def convolve_by_products[
                                     lines,
                                     columns,
                                     steps,
-                                    weights.unsafe_bitcast[Float32](),
-                                    distance,
+                                    weights.rows.unsafe_bitcast[Float32](),
+                                    weights.distance,
                                     base.unsafe_offset(image * next_base + at).unsafe_bitcast[
                                         Float32
                                     ](),
@@ -366,8 +421,8 @@ def convolve_by_products[
                                 lines,
                                 columns,
                                 steps,
-                                weights,
-                                distance,
+                                weights.rows,
+                                weights.distance,
                                 left,
                                 base.unsafe_offset(image * next_base + at),
                                 begin,
@@ -375,7 +430,7 @@ def convolve_by_products[
                                 into,
                                 row,
                                 begun != 0,
-                                mixed,
+                                weights.taps,
                             )
                             if finished:
                                 for line in range(lines):

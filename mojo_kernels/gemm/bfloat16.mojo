@@ -357,17 +357,12 @@ def _by_lines[
                         apart,
                         max(0, min(each, BLOCK - line)),
                     )
-                    if rows > SIDE:
-                        if columns - j > SIDE:
-                            unit.block[2, 2](first, apart, from_, panel, depth, block, ahead)
-                        else:
-                            unit.block[2, 1](first, apart, from_, panel, depth, block, ahead)
-                    elif columns - j > SIDE:
-                        unit.block[1, 2](first, apart, from_, panel, depth, block, ahead)
-                    else:
-                        unit.block[1, 1](first, apart, from_, panel, depth, block, ahead)
+                    var here = min(BLOCK, columns - j)
+                    multiply_block(
+                        unit, rows, here, first, apart, from_, panel, depth, block, ahead
+                    )
                     var to = c.unsafe_offset(i * row + (j0 + j) * column)
-                    write_block(to, row, column, block, rows, min(BLOCK, columns - j), adds)
+                    write_block(to, row, column, block, rows, here, adds)
     unit.close()
     _ = space^
     _ = sums^
@@ -491,6 +486,28 @@ def _copy_lines[
         var line = to.unsafe_offset(i * depth)
         for p in range(steps if i < rows else 0, depth):
             line[unsafe_offset=p] = 0
+
+
+@always_inline
+def multiply_block[
+    Kind: Unit & Deinitable, //
+](
+    mut unit: Kind,
+    rows: Int,
+    columns: Int,
+    lines: Half,
+    apart: Int,
+    panels: Half,
+    panel: Int,
+    depth: Int,
+    to: Single,
+    ahead: Ahead,
+):
+    """`Unit.block` of the tiles that hold so many rows and columns, up to 32 of each."""
+    comptime for high in range(1, 3):
+        comptime for wide in range(1, 3):
+            if (rows > SIDE) == (high == 2) and (columns > SIDE) == (wide == 2):
+                unit.block[high, wide](lines, apart, panels, panel, depth, to, ahead)
 
 
 def write_block(

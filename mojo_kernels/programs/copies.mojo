@@ -1,9 +1,12 @@
 """Copies of tiles between tensors of any strides."""
 
+from std.math import iota
 from std.memory import Pointer, unsafe_memcpy
+from std.sys.intrinsics import masked_store
 from std.utils.index import IndexList
 
 from ..core.memory import Address
+from ..core.vectors import every
 from .table_row import Bytes, DIMS
 
 # Elements of a value that is the same everywhere.
@@ -47,6 +50,12 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
             while j < columns:
                 line[unsafe_offset=j] = value[0]
                 j += 1
+    elif to_column == 1 and column == 2:
+        for i in range(rows):
+            _every_second(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), columns)
+    elif to_column == 2 and column == 1:
+        for i in range(rows):
+            _to_every_second(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), columns)
     elif to_column == 1 and row == 1:
         var i = 0
         while i < rows:
@@ -74,6 +83,38 @@ def _line[
         j += w
     while j < n:
         t[unsafe_offset=j] = s[unsafe_offset=j]
+        j += 1
+
+
+@always_inline
+def _every_second[
+    dtype: DType
+](t: Address[dtype], s: Address[dtype], n: Int):
+    """The parts of complex numbers, and other steps of 2."""
+    comptime w = 16
+    var j = 0
+    while j + w <= n:
+        t.unsafe_store(j, every[2, w](s.unsafe_offset(2 * j)))
+        j += w
+    while j < n:
+        t[unsafe_offset=j] = s[unsafe_offset = 2 * j]
+        j += 1
+
+
+@always_inline
+def _to_every_second[
+    dtype: DType
+](t: Address[dtype], s: Address[dtype], n: Int):
+    """Writes nothing of what lies between."""
+    comptime w = 16
+    comptime even = (iota[DType.int32, 2 * w]() & 1).eq(0)
+    var j = 0
+    while j + w <= n:
+        var some = s.unsafe_load[width=w](j)
+        masked_store(some.interleave(some), t.unsafe_offset(2 * j), even)
+        j += w
+    while j < n:
+        t[unsafe_offset = 2 * j] = s[unsafe_offset=j]
         j += 1
 
 

@@ -7,10 +7,12 @@ bytes of 0 or 1.
 from std.math import ceil, floor, sqrt, trunc
 from std.memory import Pointer, bitcast
 from std.sys import llvm_intrinsic, simd_width_of, size_of
+from std.sys.intrinsics import masked_load, masked_store
 from std.utils.numerics import inf, isnan
 
 from ..core.accumulators import both
 from ..core.memory import Address, Untracked
+from ..core.vectors import below
 from ..mathematics.doubled import is_negative
 from ..mathematics.single import Single, single_rsqrt
 
@@ -165,18 +167,14 @@ def vector[*dtypes: DType]() -> Int:
 
 @no_inline
 def _some[dtype: DType, w: Int](p: Address[dtype], n: Int) -> SIMD[dtype, w]:
-    var v = SIMD[dtype, w](0)
-    for i in range(n):
-        v[i] = p[unsafe_offset=i]
-    return v
+    return masked_load[w](p, below[w](n), SIMD[dtype, w](0))
 
 
 @no_inline
 def _store_some[
     dtype: DType, w: Int
 ](p: Address[dtype], v: SIMD[dtype, w], n: Int):
-    for i in range(n):
-        p[unsafe_offset=i] = v[i]
+    masked_store(v, p, below[w](n))
 
 
 @always_inline

@@ -1,17 +1,17 @@
-"""Which worker runs which tests that compile.
+"""Which tests that compile run in one worker.
 
-A process that has compiled keeps about 1.5 GB; so all tests that compile share a few workers, and
-tests that share a MAX module share one.
+Tests that share a MAX module do. A process that has compiled keeps about 2 GB, so there are a few
+groups of them; but more than workers on a small machine, or the others would wait for the longest.
 """
 
 from __future__ import annotations
 
 import pytest
 
-WORKERS = 3
+GROUPS = 8
 
-# What tests that name a worker themselves bring.
-_load = [25.0, 5.0, *[0.0] * (WORKERS - 2)]
+# What tests that name a group themselves bring.
+_load = [25.0, 5.0, *[0.0] * (GROUPS - 2)]
 _assigned: dict[str, int] = {}
 
 
@@ -23,6 +23,6 @@ def compile_group(module: str, weight: float = 1.0) -> pytest.MarkDecorator:
         weight: How long it takes, for balance: 1 is about 10 CPU seconds with empty caches.
     """
     if module not in _assigned:
-        _assigned[module] = min(range(WORKERS), key=_load.__getitem__)
+        _assigned[module] = min(range(GROUPS), key=_load.__getitem__)
         _load[_assigned[module]] += weight
     return pytest.mark.xdist_group(f"compile-{_assigned[module]}")

@@ -89,8 +89,8 @@ def test_{name}(a: {source}, b: {source}, c: Single, n: Sizes) abi("C"):
     )
 """
 _TAPS = """\
-from kernels.convolution.pair_tiles import lines_of_tiles, product_of_tiles, tiles_space
-from kernels.convolution.pair_tiles import whole_lines
+from kernels.convolution.pair_tiles import pack_pair_lines, padded_depth
+from kernels.convolution.pair_tiles import product_of_tiles, tiles_space
 
 
 @export("test_taps")
@@ -99,15 +99,15 @@ def test_taps(weights: Half, right: Single, offsets: Sizes, c: Single, n: Sizes)
     var channels = Int(n[unsafe_offset=2])
     var taps = Int(n[unsafe_offset=3])
     var depth = (channels + 1) // 2 * taps
-    var lines = List[Float32](length=(rows + 16) * whole_lines(depth) + 16, fill=0)
+    var lines = List[Float32](length=(rows + 16) * padded_depth(depth) + 16, fill=0)
     var space = List[Float32](length=tiles_space(depth), fill=0)
-    lines_of_tiles(untracked(lines.unsafe_ptr()), weights, channels * taps, rows, channels, taps)
+    pack_pair_lines(untracked(lines.unsafe_ptr()), weights, channels * taps, rows, channels, taps)
     product_of_tiles[Tiles[Emulated]](
         rows,
         Int(n[unsafe_offset=1]),
         depth,
         untracked(lines.unsafe_ptr()),
-        whole_lines(depth),
+        padded_depth(depth),
         right,
         untracked(offsets.unsafe_bitcast[Int]()),
         untracked(space.unsafe_ptr()),

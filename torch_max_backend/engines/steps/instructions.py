@@ -74,8 +74,10 @@ def product_precision() -> str:
 
 
 def features() -> tuple[str, ...]:
-    """The features, in the compiler's words, that ``bfloat16_unit()`` needs."""
-    return _FEATURES[bfloat16_unit()]
+    """The features, in the compiler's words, that ``bfloat16_unit()`` needs, and the dot products
+    that a CPU has besides: the compiler takes some CPUs for older ones."""
+    units = [bfloat16_unit(), "dots" if "avx512_bf16" in flags() else ""]
+    return tuple(dict.fromkeys(feature for unit in units for feature in _FEATURES[unit]))
 
 
 def _granted() -> bool:
