@@ -1,10 +1,10 @@
 """A benchmark in several frameworks at once, each in a process of its own, in short turns: for
 machines whose speed changes within seconds.
 
-Run as ``python -m benchmarks.processes.alternate CASE [FRAMEWORK ...]``; CASE is one of ``alone``,
-``decode:DTYPE``, ``generate:DTYPE`` or ``train:CASE`` (of ``training_alone``), FRAMEWORK ``eager``,
-``inductor`` or ``steps``. Prints one line of JSON: for each framework the median milliseconds of a
-call (of a step in training, of a whole text in generation) over all turns.
+Run as ``python -m benchmarks.processes.alternate CASE[,CASE...] [FRAMEWORK ...]``; CASE is one of
+``alone``, ``decode:DTYPE``, ``generate:DTYPE`` or ``train:CASE`` (of ``training_alone``), FRAMEWORK
+``eager``, ``inductor`` or ``steps``. Prints a line of JSON for each case: for each framework the
+median milliseconds of a call (of a step in training, of a whole text in generation) over all turns.
 """
 
 from __future__ import annotations
@@ -75,23 +75,26 @@ def _milliseconds(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def main(name: str, *frameworks: str) -> None:
+def main(names: str, *frameworks: str) -> None:
     """The command line; see the top of this file."""
     module = "benchmarks.processes.alternate"
     workers = {
-        framework: Worker(module, "--serve", name, framework)
+        (name, framework): Worker(module, "--serve", name, framework)
+        for name in names.split(",")
         for framework in frameworks or ("eager", "inductor", "steps")
     }
-    found: dict[str, list[float]] = {framework: [] for framework in workers}
+    times: dict[tuple[str, str], list[float]] = {key: [] for key in workers}
     for _ in range(_TURNS + 1):
-        for framework, worker in workers.items():
+        for key, worker in workers.items():
             answer = worker.ask({})
             if "failed" in answer:
-                raise SystemExit(f"{name} in {framework}: {answer['failed']}")
-            found[framework] += answer["milliseconds"]
+                raise SystemExit(f"{' in '.join(key)}: {answer['failed']}")
+            times[key] += answer["milliseconds"]
     for worker in workers.values():
         worker.end()
-    print(json.dumps({"case": name} | {f: statistics.median(t) for f, t in found.items()}))
+    for name in names.split(","):
+        found = {f: statistics.median(t) for (n, f), t in times.items() if n == name}
+        print(json.dumps({"case": name} | found))
 
 
 if __name__ == "__main__":

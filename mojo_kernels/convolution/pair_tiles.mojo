@@ -34,9 +34,9 @@ def padded_depth(depth: Int) -> Int:
 
 
 @always_inline
-def tiles_space(depth: Int) -> Int:
+def tiles_space(depth: Int, columns: Int) -> Int:
     """Words that `product_of_tiles` needs room for."""
-    return BLOCK * padded_depth(depth) + BLOCK * BLOCK
+    return ceildiv(columns, SIDE) * SIDE * padded_depth(depth) + BLOCK * BLOCK
 
 
 def pack_pair_lines(
@@ -85,33 +85,42 @@ def product_of_tiles[
     c: Single,
     row: Int,
     added: Bool,
+    again: Bool = False,
 ):
     """`c[rows, columns]` from rows of weights, `distance` words apart, whose last tile is whole, and
     what lies from `offsets` on; nothing past the last column is read or written. `space` is for
-    `tiles_space` words."""
+    `tiles_space` words. Weights that are used `again` are in the caches."""
     var whole = padded_depth(depth)
-    var sums = space.unsafe_offset(BLOCK * whole)
-    var panels = space.unsafe_bitcast[BFloat16]()
+    var sums = space.unsafe_offset(ceildiv(columns, SIDE) * SIDE * whole)
+    for j in range(0, columns, SIDE):
+        var from_ = right.unsafe_offset(j)
+        _panel(space.unsafe_offset(j * whole), from_, offsets, depth, columns - j)
+    # Of the next block, how many lines are asked for with each block of columns.
+    var each = ceildiv(BLOCK, ceildiv(columns, BLOCK))
     var unit = Kind()
-    for j in range(0, columns, BLOCK):
-        var wide = min(BLOCK, columns - j)
-        for side in range(0, wide, SIDE):
-            var from_ = right.unsafe_offset(j + side)
-            _panel(space.unsafe_offset(side * whole), from_, offsets, depth, wide - side)
-        for i in range(0, rows, BLOCK):
-            var high = min(BLOCK, rows - i)
-            var lines = weights.unsafe_offset(i * distance).unsafe_bitcast[BFloat16]()
+    for i in range(0, rows, BLOCK):
+        var high = min(BLOCK, rows - i)
+        var lines = weights.unsafe_offset(i * distance).unsafe_bitcast[BFloat16]()
+        var next = 0 if again or i + 2 * BLOCK > rows else each
+        for j in range(0, columns, BLOCK):
+            var wide = min(BLOCK, columns - j)
+            var line = j // BLOCK * next
+            var ahead = Ahead(
+                lines.unsafe_offset((BLOCK + line) * 2 * distance),
+                2 * distance,
+                max(0, min(next, BLOCK - line)),
+            )
             multiply_block(
                 unit,
                 high,
                 wide,
                 lines,
                 2 * distance,
-                panels,
+                space.unsafe_offset(j * whole).unsafe_bitcast[BFloat16](),
                 2 * SIDE * whole,
                 2 * whole,
                 sums,
-                Ahead(lines, 0, 0),
+                ahead,
             )
             write_block(c.unsafe_offset(i * row + j), row, 1, sums, high, wide, added)
     unit.close()

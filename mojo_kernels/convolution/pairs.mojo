@@ -3,7 +3,7 @@ in the 32 bits of a float32 number. Images and weights are copied so; all else i
 half as many channels."""
 
 from std.math import ceildiv
-from std.memory import bitcast
+from std.memory import bitcast, unsafe_memcpy
 from std.sys.intrinsics import masked_load
 
 from ..core.memory import Address
@@ -83,7 +83,27 @@ def _pairs[
         _store(to.unsafe_offset(i), a, b)
 
 
+@always_inline
 def _line(
+    to: Single,
+    first: Address[DType.uint16],
+    second: Address[DType.uint16],
+    both: Bool,
+    left: Int,
+    right: Int,
+    extent: Int,
+):
+    """Pairs `left` to `right` of a line of `extent`, zeros around them; pair 0 would be of the first
+    numbers. Writes up to a vector past the end, reads nothing outside."""
+    for i in range(0, extent, SIDE):
+        var inside = below[SIDE](right - i) & ~below[SIDE](left - i)
+        var a = masked_load[SIDE](first.unsafe_offset(i), inside, _Halves(0))
+        var other = inside & SIMD[DType.bool, SIDE](fill=both)
+        var b = masked_load[SIDE](second.unsafe_offset(i), other, _Halves(0))
+        _store(to.unsafe_offset(i), a, b)
+
+
+def _stepped_line(
     to: Single,
     first: Address[DType.uint16],
     second: Address[DType.uint16],
@@ -93,17 +113,14 @@ def _line(
     right: Int,
     extent: Int,
 ):
-    """Pairs `left` to `right` of a line of `extent`, zeros around them; the numbers of the windows
-    lie `stride` apart. Writes up to a vector past the end."""
+    """The same of numbers that lie `stride` apart."""
     for i in range(0, left, SIDE):
         to.unsafe_store(i, _Pairs(0))
     var from_ = first.unsafe_offset(left * stride)
     var other = second.unsafe_offset(left * stride)
     var place = to.unsafe_offset(left)
     var count = right - left
-    if stride == 1:
-        _pairs[1](place, from_, other, both, count)
-    elif stride == 2:
+    if stride == 2:
         _pairs[2](place, from_, other, both, count)
     else:
         for i in range(count):
@@ -142,22 +159,29 @@ def pair_planes(
             var ends = layout.inside(at)
             var before = -layout.first(at)
             var plane = to.unsafe_offset((phase_y * layout.planes() + at) * size)
+            if high.stride * wide.stride == 1 and ends[0] == 0 and ends[1] == wide.input:
+                if extent == wide.input and high.padding == 0 and first + rows <= high.input:
+                    # The rows follow each other, there as here.
+                    var start = first * wide.input
+                    var count = rows * extent
+                    _line(
+                        plane, one.unsafe_offset(start), two.unsafe_offset(start), both, 0, count, count
+                    )
+                    continue
             for row in range(rows):
                 var line = plane.unsafe_offset(row * extent)
                 var y = (first + row) * high.stride + phase_y - high.padding
                 if y < 0 or y >= high.input:
-                    _line(line, one, two, both, 1, extent, extent, extent)
+                    _line(line, one, two, False, 0, 0, extent)
+                    continue
+                var start = y * wide.input - before
+                var from_ = one.unsafe_offset(start)
+                var other = two.unsafe_offset(start)
+                if wide.stride == 1:
+                    _line(line, from_, other, both, ends[0], ends[1], extent)
                 else:
-                    var start = y * wide.input - before
-                    _line(
-                        line,
-                        one.unsafe_offset(start),
-                        two.unsafe_offset(start),
-                        both,
-                        wide.stride,
-                        ends[0],
-                        ends[1],
-                        extent,
+                    _stepped_line(
+                        line, from_, other, both, wide.stride, ends[0], ends[1], extent
                     )
 
 
@@ -165,12 +189,26 @@ def pair_rows(to: Single, source: Half, row: Int, rows: Int, channels: Int, taps
     """Copies weights `[rows, channels, taps]`, `row` the distance of rows, as pairs
     `[rows, ceildiv(channels, 2), taps]`. Writes up to a vector past the end."""
     var pairs = ceildiv(channels, 2)
+    var whole = channels // 2
+    var few = below[SIDE](taps)
     for i in range(rows):
         var line = source.unsafe_offset(i * row).unsafe_bitcast[UInt16]()
         var place = to.unsafe_offset(i * pairs * taps)
-        for pair in range(pairs):
-            var first = line.unsafe_offset(2 * pair * taps)
+        var pair = 0
+        if taps == 1:
+            # Neighbours are pairs where they lie.
+            unsafe_memcpy(dest=place.unsafe_bitcast[UInt16](), src=line, count=2 * whole)
+            pair = whole
+        elif taps <= SIDE:
             # What a vector writes past its taps, the next one overwrites.
+            while pair < whole:
+                var first = line.unsafe_offset(2 * pair * taps)
+                var a = masked_load[SIDE](first, few, _Halves(0))
+                var b = masked_load[SIDE](first.unsafe_offset(taps), few, _Halves(0))
+                _store(place.unsafe_offset(pair * taps), a, b)
+                pair += 1
+        while pair < pairs:
+            var first = line.unsafe_offset(2 * pair * taps)
             _pairs[1](
                 place.unsafe_offset(pair * taps),
                 first,
@@ -178,3 +216,4 @@ def pair_rows(to: Single, source: Half, row: Int, rows: Int, channels: Int, taps
                 2 * pair + 1 < channels,
                 taps,
             )
+            pair += 1

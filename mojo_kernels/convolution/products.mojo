@@ -31,6 +31,12 @@ comptime FEWEST = 64
 
 
 @always_inline
+def _stretch(steps: Int, panel: Int) -> Int:
+    """Windows whose numbers of a block stay in the first-level cache for all rows of weights."""
+    return max(1, STRETCH // (steps * panel)) * panel
+
+
+@always_inline
 def _cut(shape: Shape, windows: Int, tasks: Int, most: Int, panel: Int) -> Tuple[Int, Int]:
     """Into how many tiles of windows, of at most `most`, and parts of the outputs of a group to
     cut, so that tasks have equal shares."""
@@ -231,6 +237,10 @@ def convolve_by_products[
     # Whole channels at a time.
     var block = max(1, min(DEPTH // taps, channels))
     block = ceildiv(channels, ceildiv(channels, block))
+    comptime if tiled:
+        if taps == 1:
+            # Whole tiles of weights are read where they lie.
+            block = min(padded_depth(block), channels)
     if volumes and plain:
         # The slices of a channel are as far apart as those of any other.
         block = ceildiv(block, shape.deep.kernel) * shape.deep.kernel
@@ -282,7 +292,8 @@ def convolve_by_products[
     var rows_space = 0
     comptime if tiled:
         left_space = (lines_here + SIDE) * padded_depth(block * taps) + panel
-        spare_space = tiles_space(block * taps)
+        # A stretch is a panel, or its numbers are no more than STRETCH.
+        spare_space = max(tiles_space(block * taps, panel), tiles_space(0, 0) + STRETCH)
     else:
         left_space = lines_here * block * taps + panel
         spare_space = space_size[dtype](lines_here, block * taps)
@@ -394,8 +405,7 @@ def convolve_by_products[
                         weights = _in_pairs(left, spare_rows, given, shape, lines, begun, some)
                     else:
                         weights = _as_given(left, given, shape, lines, steps)
-                    # Its numbers of a block stay in the first-level cache for all rows.
-                    var stretch = max(1, STRETCH // (steps * panel)) * panel
+                    var stretch = _stretch(padded_depth(steps) if tiled else steps, panel)
                     for image in range(images_here):
                         for at in range(0, count, stretch):
                             var columns = min(stretch, count - at)
@@ -415,6 +425,7 @@ def convolve_by_products[
                                     into.unsafe_bitcast[Float32](),
                                     row,
                                     begun != 0,
+                                    image + at != 0,
                                 )
                                 continue
                             product_of_taps[pairs](

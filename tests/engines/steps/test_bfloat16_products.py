@@ -100,7 +100,7 @@ def test_taps(weights: Half, right: Single, offsets: Sizes, c: Single, n: Sizes)
     var taps = Int(n[unsafe_offset=3])
     var depth = (channels + 1) // 2 * taps
     var lines = List[Float32](length=(rows + 16) * padded_depth(depth) + 16, fill=0)
-    var space = List[Float32](length=tiles_space(depth), fill=0)
+    var space = List[Float32](length=tiles_space(depth, Int(n[unsafe_offset=1])), fill=0)
     pack_pair_lines(untracked(lines.unsafe_ptr()), weights, channels * taps, rows, channels, taps)
     product_of_tiles[Tiles[Emulated]](
         rows,
