@@ -1,14 +1,16 @@
 """One process, one framework, one case: the first call, and the calls after it.
 
 Run as ``python -m benchmarks.processes.alone CASE FRAMEWORK [SECONDS [THREADS]]``; FRAMEWORK is
-``eager``, ``inductor``, ``steps`` or ``max`` (MAX's engine). CASE is a key of ``CASES``, in 16 bits
-with ``_bf16`` or ``_fp16`` at its end (``bert_bf16``). Prints one line of JSON: seconds of
-wall and CPU time of the first call (children included), median and least milliseconds of a call,
-peak memory in bytes, and the largest difference from eager relative to eager's largest value.
+``eager``, ``inductor``, ``steps``, ``max`` (MAX's engine) or ``openvino`` if it is installed. CASE
+is a key of ``CASES``, maybe with an ending of ``case`` (``bert_bf16``). Prints one line of JSON:
+seconds of wall and CPU time of the first call (children included), median and least milliseconds of
+a call, peak memory in bytes, and the largest difference from eager relative to eager's largest
+value.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import statistics
 import sys
@@ -123,8 +125,12 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def case(name: str) -> Case:
-    """What a name means: a key of ``CASES``, in 16 bits with ``_bf16`` or ``_fp16`` at its end."""
+    """What a name means: a key of ``CASES``, in 16 bits with ``_bf16`` or ``_fp16`` at its end, in
+    float32 whose products may be rounded with ``_medium``."""
     base, _, ending = name.rpartition("_")
+    if ending == "medium":
+        torch.set_float32_matmul_precision("medium")
+        return CASES[base](torch.float32)
     return CASES[base](DTYPES[ending]) if ending in DTYPES else CASES[name](torch.float32)
 
 
@@ -132,8 +138,10 @@ def compiled(function: Callable[..., Any], framework: str) -> Callable[..., Any]
     """The function under a framework."""
     if framework == "eager":
         return function
-    if framework == "inductor":
-        return torch.compile(function, backend="inductor")
+    if framework == "openvino":
+        importlib.import_module("openvino.torch")
+    if framework in ("inductor", "openvino"):
+        return torch.compile(function, backend=framework)
     from torch_max_backend import max_backend
 
     options = {"engine": framework, "fallback": "error"}
