@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import torch
 import torch._dynamo.guards
 from _pytest.unraisableexception import gc_collect_iterations_key
 
-from tests.support.kernels import build_beside
 from tests.support.step_libraries import lent
 
 # What MAX does not take is an error: a test whose graph runs in eager PyTorch would prove nothing.
@@ -91,20 +89,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     torch._dynamo.guards.profile_guard_manager = lambda *arguments: 0.0
 
 
-_building = pytest.StashKey[subprocess.Popen[bytes]]()
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    if (process := build_beside(session.config)) is not None:
-        session.config.stash[_building] = process
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_unconfigure() -> None:
     # MAX's modules tell at exit of what was not collected.
     gc.unfreeze()
-    if (process := config.stash.get(_building, None)) is not None:
-        process.terminate()
-        process.wait()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,12 +10,15 @@ from std.utils.numerics import isnan, min_or_neg_inf
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges, parallelism_level
+from ..gemm.bfloat16 import Half
 from ..gemm.blas import GRAIN, Gemm, tasks_for
 from ..mathematics.elementary import log
 from ..normalization.softmax import exponential
 
 # Elements of a block of scores: half of a small second-level cache.
 comptime BLOCK = 65536
+# Rows of a block at most.
+comptime ROWS = 128
 # Multiplications that take as long as one thread takes to read a byte of keys or values.
 comptime BYTE = 5
 
@@ -108,6 +111,31 @@ def _softmax_row[
 
 
 @always_inline
+def _narrowed[
+    dtype: DType, //
+](to: Half, row: Address[dtype], length: Int, keys: Int) -> Scalar[dtype]:
+    """Rounds exponentials to bfloat16, followed by zeros up to `keys`; returns the sum of what they
+    are then. `to` may be where they are: what is written ends before what is still to be read."""
+    comptime width = simd_width_of[dtype]()
+    var sums = SIMD[dtype, width](0)
+    var j = 0
+    while j + width <= length:
+        var some = row.unsafe_load[width=width](j).cast[DType.bfloat16]()
+        to.unsafe_store(j, some)
+        sums += some.cast[dtype]()
+        j += width
+    var total = sums.reduce_add()
+    while j < length:
+        var one = row[unsafe_offset=j].cast[DType.bfloat16]()
+        to[unsafe_offset=j] = one
+        total += one.cast[dtype]()
+        j += 1
+    for later in range(length, keys):
+        to[unsafe_offset=later] = 0
+    return total
+
+
+@always_inline
 def _allowed[
     dtype: DType, //
 ](mask: Address[dtype], rows: Int, row: Int, keys: Int, column: Int) -> Int:
@@ -143,18 +171,20 @@ struct Attention:
     neighbouring heads of the queries then share theirs. Keys at the end that a mask forbids to all
     queries of a block are not read, so a NaN there spoils nothing.
 
+    Queries, keys and values may be bfloat16; the sums are float32 then, and so are mask and output.
+
     All but those sums may have any strides, save for the last axis: there neighbours follow each
     other, or in a mask are the same."""
 
     @staticmethod
     def execute[
-        dtype: DType, //, target: StaticString, precision: StaticString = "ieee"
+        dtype: DType, value_type: DType, //, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=4, ...],
         log_sums: OutputTensor[dtype=dtype, rank=3, ...],
-        q: InputTensor[dtype=dtype, rank=4, ...],
-        k: InputTensor[dtype=dtype, rank=4, ...],
-        v: InputTensor[dtype=dtype, rank=4, ...],
+        q: InputTensor[dtype=value_type, rank=4, ...],
+        k: InputTensor[dtype=value_type, rank=4, ...],
+        v: InputTensor[dtype=value_type, rank=4, ...],
         mask: InputTensor[dtype=dtype, rank=4, ...],
         routine: Int64,
         set_threads: Int64,
@@ -169,6 +199,10 @@ struct Attention:
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own kernels"
         comptime assert dtype.is_floating_point(), "float only"
+        # Then exponentials are rounded to bfloat16, as in torch, and what they give is divided by
+        # their sum.
+        comptime narrow = value_type != dtype
+        comptime assert not narrow or value_type == DType.bfloat16, "no such sums"
         var gemm = Gemm(Int(routine), Int(set_threads))
         var batch = q.dim_size[0]()
         var qs = heads_of(q.shape(), q.strides(), swapped_q)
@@ -199,7 +233,7 @@ struct Attention:
         # One query a head: the heads that share keys are the rows of one product, which reads the
         # keys once. Not if threads would have nothing to do then.
         var shared = qs.heads // ks.heads
-        var wanted = batch * ks.heads * ks.rows * (qs.width + vs.width) * size_of[dtype]()
+        var wanted = batch * ks.heads * ks.rows * (qs.width + vs.width) * size_of[value_type]()
         wanted = min(parallelism_level(None), wanted * BYTE // GRAIN)
         if (
             qs.rows == 1
@@ -213,12 +247,12 @@ struct Attention:
             mask_row = mask_head
             mask_head *= shared
 
-        var block = max(8, min(128, BLOCK // ks.rows))
+        var block = max(8, min(ROWS, BLOCK // ks.rows))
         block = min(block, qs.rows)
         var blocks = ceildiv(qs.rows, block)
         var units = batch * qs.heads * blocks
         var cost = qs.rows * ks.rows * (qs.width + vs.width + 16)
-        var read = ks.rows * (qs.width + vs.width) * size_of[dtype]() * blocks
+        var read = ks.rows * (qs.width + vs.width) * size_of[value_type]() * blocks
         var tasks = tasks_for(units, batch * qs.heads * max(cost, read * BYTE))
         var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * block * ks.rows)
         var sp = untracked(scratch.unsafe_ptr())
@@ -249,7 +283,7 @@ struct Attention:
                         keys,
                         mask_column,
                     )
-                gemm.multiply[precision == "bf16"](
+                gemm.multiply(
                     rows,
                     keys,
                     qs.width,
@@ -263,6 +297,7 @@ struct Attention:
                     keys,
                 )
                 var sums = lp.unsafe_offset((item * qs.heads + head) * qs.rows + first)
+                var shares = Array[Scalar[dtype], ROWS](fill=1)
                 for i in range(rows):
                     var row = scores.unsafe_offset(i * keys)
                     var length = keys
@@ -282,6 +317,10 @@ struct Attention:
                         sums[unsafe_offset=i] = 0
                         continue
                     sums[unsafe_offset=i] = most + log(total)
+                    comptime if narrow:
+                        var weights = row.unsafe_bitcast[BFloat16]()
+                        shares[i] = 1 / _narrowed(weights, row, length, keys)
+                        continue
                     var share = 1 / total
                     comptime width = simd_width_of[dtype]()
                     var j = 0
@@ -293,12 +332,13 @@ struct Attention:
                     while j < length:
                         row[unsafe_offset=j] *= share
                         j += 1
-                gemm.multiply[precision == "bf16"](
+                comptime ratio = size_of[dtype]() // size_of[value_type]()
+                gemm.multiply(
                     rows,
                     vs.width,
                     keys,
-                    scores,
-                    keys,
+                    scores.unsafe_bitcast[Scalar[value_type]](),
+                    keys * ratio,
                     False,
                     vp.unsafe_offset(vs.at(item, value_head, 0)),
                     vs.row,
@@ -306,6 +346,11 @@ struct Attention:
                     op.unsafe_offset(out.at(item, head, first)),
                     out.row,
                 )
+                comptime if narrow:
+                    for i in range(rows):
+                        var line = op.unsafe_offset(out.at(item, head, first + i))
+                        for j in range(vs.width):
+                            line[unsafe_offset=j] *= shares[i]
             gemm.end(previous)
 
         in_numbered_ranges(work, units, tasks)

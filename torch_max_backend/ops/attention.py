@@ -12,7 +12,7 @@ from torch_max_backend.convert.context import current_node, expected, is_used
 from torch_max_backend.ops.common.bank import nothing, number, permuted, routine, unpermuted
 from torch_max_backend.ops.common.numerics import exp
 from torch_max_backend.ops.common.positions import iota
-from torch_max_backend.ops.common.promotion import constant, full
+from torch_max_backend.ops.common.promotion import computing_dtype, constant, full
 from torch_max_backend.ops.common.reduce import count, greatest, is_empty
 from torch_max_backend.ops.matmul import product
 from torch_max_backend.ops.softmax import softmax_rows
@@ -30,6 +30,7 @@ def _without_dropout(dropout_p: float) -> Refusal | None:
     supports=_without_dropout,
     bank=True,
     kernels="base",
+    native16=True,
 )
 def flash_attention_for_cpu(
     query: TensorValue,
@@ -47,15 +48,21 @@ def flash_attention_for_cpu(
     if is_empty([*query.shape, *key.shape, *value.shape]):
         nothing = full(-math.inf, DType.float32, expected(1).shape, query.device)
         return full(0, query.dtype, expected(0).shape, query.device), nothing
-    addresses = routine(query.dtype, query.device)
-    if addresses is not None and (attn_mask is None or attn_mask.rank in (2, 4)):
+    sums_in = computing_dtype(query.dtype, query.device)
+    addresses = routine(sums_in, query.device)
+    blockwise = addresses is not None and (attn_mask is None or attn_mask.rank in (2, 4))
+    # The kernel takes bfloat16 where products of it are faster.
+    if query.dtype != DType.bfloat16 or not blockwise or not current_node().bfloat16:
+        query, key, value = (ops.cast(v, sums_in) for v in (query, key, value))
+    if addresses is not None and blockwise:
         return _blockwise(query, key, value, is_causal, attn_mask, scale, addresses)
     scores = _scores(query, key, is_causal, attn_mask, scale)
     # Only a mask can forbid a query every key; torch gives zeros then.
     weights = softmax_rows(scores, -1, blind=attn_mask is not None)
     grouped = _grouped(weights, key.shape[1])
     result = ops.reshape(product(grouped, value), expected(0).shape)
-    return result, _log_sum_exp(scores) if is_used(1) else None
+    sums = _log_sum_exp(scores) if is_used(1) else None
+    return ops.cast(result, expected(0).dtype), sums
 
 
 def _blockwise(
@@ -68,12 +75,9 @@ def _blockwise(
     addresses: list[TensorValue],
 ) -> tuple[TensorValue, TensorValue]:
     """The kernel that never holds all scores at once, ``mojo_kernels/attention/forward.mojo``."""
-    dtype, device = query.dtype, query.device
+    dtype, device = computing_dtype(query.dtype, query.device), query.device
     batch, heads, length, _ = query.shape
     operands, swapped = _rows_anywhere(query, key, value)
-    # Queries, keys and values were bfloat16, and torch rounds the weights to it, too.
-    narrow = expected(0).dtype == DType.bfloat16 and current_node().bfloat16
-    parameters = {"precision": "bf16"} if narrow else {}
     results = ops.custom(
         "tmb_attention",
         device,
@@ -88,10 +92,10 @@ def _blockwise(
             TensorType(dtype, [batch, length, heads, value.shape[3]], device),
             TensorType(dtype, [batch, heads, length], device),
         ],
-        parameters,
     )
     sums = ops.cast(results[1].tensor, expected(1).dtype)
-    return permuted(results[0].tensor, [0, 2, 1, 3]), ops.reshape(sums, expected(1).shape)
+    result = ops.cast(permuted(results[0].tensor, [0, 2, 1, 3]), expected(0).dtype)
+    return result, ops.reshape(sums, expected(1).shape)
 
 
 @map_to(

@@ -38,7 +38,12 @@ _STANDARD: Mapping[str, Sequence[tuple[str, Mapping[str, str | bool | int]]]] = 
 # model needs some of these.
 BASIC = tuple(sorted(_STANDARD))
 # What the names of dtypes in their signatures stand for.
-_OPEN = {"dtype": "float32", "right_type": "float32", "index_dtype": "int64"}
+_OPEN = {
+    "dtype": "float32",
+    "right_type": "float32",
+    "value_type": "float32",
+    "index_dtype": "int64",
+}
 
 
 @dataclass(frozen=True)
