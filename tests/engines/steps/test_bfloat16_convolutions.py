@@ -131,3 +131,32 @@ def test_attention(causal: bool) -> None:
     (found,) = executable(list(given))
     (exact,) = function(*(v.double() for v in given))
     _near(found, exact, function(*given)[0])
+
+
+_MASKS = {
+    "none": None,
+    "a part of a cache": (torch.arange(77) < 29)[None, None, None],
+    "numbers": torch.linspace(-2, 1, 5 * 77).reshape(1, 1, 5, 77).bfloat16(),
+    "a row without keys": (torch.arange(5) != 3)[None, None, :, None].expand(1, 1, 5, 77),
+}
+
+
+@pytest.mark.parametrize("mask", _MASKS)
+def test_attention_of_few_queries(mask: str) -> None:
+    """Heads share keys; one query or some, read with all keys of a cache or a part of them."""
+    chance = torch.Generator().manual_seed(3)
+    allowed = _MASKS[mask]
+    queries = 1 if allowed is not None and allowed.shape[2] == 1 else 5
+    q = torch.randn(2, 6, queries, 40, generator=chance).bfloat16()
+    k, v = (torch.randn(2, 2, 77, 40, generator=chance).bfloat16() for _ in range(2))
+
+    def function(q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> list[Tensor]:
+        given = mask[0] if mask else None
+        return [F.scaled_dot_product_attention(q, k, v, given, enable_gqa=True)]
+
+    given = [q, k, v] if allowed is None else [q, k, v, allowed]
+    plan, executable = traced(function, given)
+    assert kinds(plan)["tmb_attention"] == 1
+    (found,) = executable(list(given))
+    exact = [x.double() if x.is_floating_point() else x for x in given]
+    _near(found, function(*exact)[0], function(*given)[0])
