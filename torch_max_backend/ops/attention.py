@@ -50,11 +50,12 @@ def flash_attention_for_cpu(
         return full(0, query.dtype, expected(0).shape, query.device), nothing
     sums_in = computing_dtype(query.dtype, query.device)
     addresses = routine(sums_in, query.device)
-    blockwise = addresses is not None and (attn_mask is None or attn_mask.rank in (2, 4))
+    if attn_mask is not None and attn_mask.rank not in (2, 4):
+        addresses = None
     # The kernel takes bfloat16 where products of it are faster.
-    if query.dtype != DType.bfloat16 or not blockwise or not current_node().bfloat16:
+    if query.dtype != DType.bfloat16 or addresses is None or not current_node().bfloat16:
         query, key, value = (ops.cast(v, sums_in) for v in (query, key, value))
-    if addresses is not None and blockwise:
+    if addresses is not None:
         return _blockwise(query, key, value, is_causal, attn_mask, scale, addresses)
     scores = _scores(query, key, is_causal, attn_mask, scale)
     # Only a mask can forbid a query every key; torch gives zeros then.
