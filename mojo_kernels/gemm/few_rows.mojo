@@ -219,8 +219,9 @@ def _by_dots[
             var following = b.from_(p, j + ACROSS)
             if j + ACROSS >= n:
                 following = b.from_(p + long, 0)
-            # The streams of one row are what a processor asks for ahead of time by itself.
-            var more = m > 1 and (j + ACROSS < n or p + long < k)
+            # A processor brings the columns of one row by itself, unless several share a page.
+            comptime short = size_of[Scalar[b_type]]() <= 2
+            var more = (m > 1 or short) and (j + ACROSS < n or p + long < k)
             # Each turn asks for its share of the next group.
             var turns = ceildiv(m, DOWN)
             for turn in range(turns):
