@@ -219,9 +219,9 @@ def _by_dots[
             var following = b.from_(p, j + ACROSS)
             if j + ACROSS >= n:
                 following = b.from_(p + long, 0)
-            # A processor brings the columns of one row by itself, unless several share a page.
-            comptime short = size_of[Scalar[b_type]]() <= 2
-            var more = (m > 1 or short) and (j + ACROSS < n or p + long < k)
+            # One row of float32 is no faster where it asks: a processor brings long lines by itself.
+            comptime narrow = size_of[Scalar[b_type]]() <= 2
+            var more = (m > 1 or narrow) and (j + ACROSS < n or p + long < k)
             # Each turn asks for its share of the next group.
             var turns = ceildiv(m, DOWN)
             for turn in range(turns):
