@@ -11,12 +11,12 @@ from ..gemm.bfloat16 import (
     BLOCK,
     DEPTH,
     SIDE,
-    Ahead,
     Half,
     Single,
     Tiles,
     Unit,
     multiply_block,
+    part_of_block,
     write_block,
 )
 from .pairs import pair_rows
@@ -104,12 +104,7 @@ def product_of_tiles[
         var next = 0 if again or i + 2 * BLOCK > rows else each
         for j in range(0, columns, BLOCK):
             var wide = min(BLOCK, columns - j)
-            var line = j // BLOCK * next
-            var ahead = Ahead(
-                lines.unsafe_offset((BLOCK + line) * 2 * distance),
-                2 * distance,
-                max(0, min(next, BLOCK - line)),
-            )
+            var ahead = part_of_block(lines, 2 * distance, j // BLOCK, next)
             multiply_block(
                 unit,
                 high,

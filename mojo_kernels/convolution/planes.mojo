@@ -6,7 +6,7 @@ from std.sys import CompilationTarget, simd_width_of
 from std.sys.intrinsics import masked_load
 
 from ..core.memory import Address
-from ..core.vectors import below, every
+from ..core.vectors import below, copy_line
 
 # Whether a part of a vector costs no more than a whole one.
 comptime MASKED = CompilationTarget.has_avx512f()
@@ -192,28 +192,6 @@ struct Layout(TrivialRegisterPassable):
     def step(self, tap: Int) -> Int:
         """Where a tap's first number is in a row of its plane."""
         return 0 if self.taps else self.wide.step(tap)
-
-
-@always_inline
-def copy_line[
-    dtype: DType
-](to: Address[dtype], source: Address[dtype], stride: Int, count: Int):
-    """Copies `count` numbers that lie `stride` apart."""
-    comptime width = simd_width_of[dtype]()
-    if stride > 2:
-        for i in range(count):
-            to[unsafe_offset=i] = source[unsafe_offset = i * stride]
-    elif count >= width:
-        for begun in range(0, count, width):
-            # The last vector overlaps the one before it.
-            var i = min(begun, count - width)
-            var v = every[1](source.unsafe_offset(i))
-            if stride == 2:
-                v = every[2](source.unsafe_offset(2 * i))
-            to.unsafe_store(i, v)
-    else:
-        for i in range(count):
-            to[unsafe_offset=i] = source[unsafe_offset = i * stride]
 
 
 @always_inline

@@ -7,9 +7,9 @@ from std.memory import bitcast
 from std.sys import simd_width_of, size_of
 
 from ..core.memory import Address, Untracked
+from ..core.vectors import copy_line
 from ..gemm.panels import WIDE, _high, transpose
 from .pairs import accumulated, times
-from .planes import copy_line
 
 # Columns that are fewer than a vector are made alone if they are no more than these.
 comptime FEW = 4

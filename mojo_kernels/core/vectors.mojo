@@ -3,23 +3,143 @@
 from std.bit import log2_floor
 from std.math import iota
 from std.sys import simd_width_of
+from std.sys.intrinsics import masked_store
+from std.utils.index import IndexList
 
 from .memory import Address
 
+
+# Steps between numbers that vectors are read from and written to.
+comptime STEPS_BETWEEN = 4
+
+
+def _lanes_of_every[width: Int, stride: Int, part: Int, start: Int]() -> IndexList[width]:
+    """Where the lanes of `every` come from: a vector that has those of the parts before, or the
+    one that begins at `start`."""
+    var lanes = IndexList[width](0)
+    for i in range(width):
+        var place = i * stride
+        if place >= part * width:
+            lanes[i] = width + min(place - start, width - 1)
+        else:
+            lanes[i] = place if part == 1 else i
+    return lanes
 
 
 @always_inline
 def every[
     dtype: DType, //, stride: Int, width: Int = simd_width_of[dtype]()
 ](source: Address[dtype]) -> SIMD[dtype, width]:
-    """`width` numbers that lie `stride` apart, 1 or 2; no memory past the last is read."""
+    """`width` numbers that lie `stride` apart, up to 4; no memory past the last is read."""
+    comptime assert stride <= STEPS_BETWEEN, "such steps have no vectors"
     comptime if stride == 1 or width == 1:
         return source.unsafe_load[width=width](0)
-    else:
-        comptime assert stride == 2, "other strides have no vectors"
+    elif stride == 2:
         var low = source.unsafe_load[width=width](0).deinterleave()[0]
         var high = source.unsafe_load[width=width](width - 1).deinterleave()[1]
         return rebind[SIMD[dtype, width]](low.join(high))
+    else:
+        var result = source.unsafe_load[width=width](0)
+        comptime for part in range(1, stride):
+            comptime start = min(part * width, (width - 1) * stride + 1 - width)
+            comptime lanes = _lanes_of_every[width, stride, part, start]()
+            result = result.shuffle[mask=lanes](source.unsafe_load[width=width](start))
+        return result
+
+
+@always_inline
+def _copy_every[
+    dtype: DType, //, stride: Int
+](to: Address[dtype], source: Address[dtype], count: Int):
+    """Copies `count` numbers that lie `stride` apart, by vectors as wide as fit."""
+    comptime for part in range(3):
+        comptime width = max(1, simd_width_of[dtype]() >> part)
+        if count >= width:
+            for begun in range(0, count, width):
+                # The last vector overlaps the one before it.
+                var i = min(begun, count - width)
+                to.unsafe_store(i, every[stride, width](source.unsafe_offset(i * stride)))
+            return
+    for i in range(count):
+        to[unsafe_offset=i] = source[unsafe_offset = i * stride]
+
+
+@no_inline
+def _copy_strided[
+    dtype: DType, //
+](to: Address[dtype], source: Address[dtype], stride: Int, count: Int):
+    comptime for step in range(2, STEPS_BETWEEN + 1):
+        if stride == step:
+            _copy_every[step](to, source, count)
+            return
+    for i in range(count):
+        to[unsafe_offset=i] = source[unsafe_offset = i * stride]
+
+
+@always_inline
+def copy_line[
+    dtype: DType, //
+](to: Address[dtype], source: Address[dtype], stride: Int, count: Int):
+    """Copies `count` numbers that lie `stride` apart."""
+    if stride == 1:
+        _copy_every[1](to, source, count)
+    else:
+        _copy_strided(to, source, stride, count)
+
+
+def _lanes_apart[width: Int, stride: Int, part: Int]() -> IndexList[width]:
+    """Which lane goes to each place of a part of `width` places, -1 for none."""
+    var lanes = IndexList[width](-1)
+    for i in range(width):
+        if (part * width + i) % stride == 0:
+            lanes[i] = (part * width + i) // stride
+    return lanes
+
+
+def _present[width: Int](lanes: IndexList[width]) -> SIMD[DType.bool, width]:
+    var found = SIMD[DType.bool, width](fill=False)
+    for i in range(width):
+        found[i] = lanes[i] >= 0
+    return found
+
+
+def _not_negative[width: Int](lanes: IndexList[width]) -> IndexList[width]:
+    var result = lanes
+    for i in range(width):
+        result[i] = max(0, lanes[i])
+    return result
+
+
+@always_inline
+def _spread[
+    dtype: DType, //, stride: Int, width: Int
+](to: Address[dtype], some: SIMD[dtype, width]):
+    """Writes a vector to places that lie `stride` apart."""
+    comptime for part in range(stride):
+        comptime lanes = _lanes_apart[width, stride, part]()
+        comptime there = _present(lanes)
+        masked_store(
+            some.shuffle[mask = _not_negative(lanes)](), to.unsafe_offset(part * width), there
+        )
+
+
+@no_inline
+def spread_line[
+    dtype: DType, //
+](to: Address[dtype], source: Address[dtype], stride: Int, count: Int):
+    """Copies `count` numbers to places that lie `stride` apart, and writes nothing between them."""
+    comptime for step in range(2, STEPS_BETWEEN + 1):
+        if stride == step:
+            comptime for part in range(3):
+                comptime width = max(1, simd_width_of[dtype]() >> part)
+                if count >= width:
+                    for begun in range(0, count, width):
+                        var i = min(begun, count - width)
+                        var some = source.unsafe_load[width=width](i)
+                        _spread[step](to.unsafe_offset(i * step), some)
+                    return
+    for i in range(count):
+        to[unsafe_offset = i * stride] = source[unsafe_offset=i]
 
 
 @always_inline

@@ -9,7 +9,7 @@ from std.sys import simd_width_of
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges, task_count
 from .gpu import on_gpu
-from .lines import C2C, C2R, R2C, R2C_FULL, transform_lines
+from .lines import C2C, C2R, R2C, R2C_FULL, transform_columns, transform_lines
 from .tables import Tables
 
 # Lines of at most this many elements are transformed several at a time.
@@ -72,6 +72,93 @@ def _on_cpu[
     _ = memory^
 
 
+def _columns_on_cpu[
+    dtype: DType, //
+](
+    x: Address[dtype],
+    y: Address[dtype],
+    outer: Int,
+    n: Int,
+    inner: Int,
+    inverse: Bool,
+    scale: Float64,
+):
+    """All lines along the middle axis of pairs `[outer, n, inner, 2]`, split over threads."""
+    comptime width = simd_width_of[dtype]()
+    var tables = Tables[dtype](n, 0)
+    var room = 2 * (max(tables.length, n) + 1)
+    var memory = List[Scalar[dtype]](unsafe_uninit_length=tables.size)
+    var lanes = width if inner >= width else 1
+    var blocks = ceildiv(inner, lanes)
+    var units = outer * blocks
+    var tasks = task_count(units, units * tables.length * lanes * 4, GRAIN)
+    var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * 2 * room * lanes)
+    var spare = untracked(scratch.unsafe_ptr())
+    tables.fill(untracked(memory.unsafe_ptr()), spare)
+    var factor = scale.cast[dtype]()
+
+    def some(task: Int, lower: Int, upper: Int) {
+        var x, var y, var n, var inner, var inverse, var factor, var tables, var spare, var room,
+        var lanes, var blocks
+    }:
+        var a = spare.unsafe_offset(task * 2 * room * lanes)
+        var b = a.unsafe_offset(room * lanes)
+        for unit in range(lower, upper):
+            # The last block of columns overlaps the one before it.
+            var column = min(unit % blocks * lanes, inner - lanes)
+            var at = 2 * (unit // blocks * n * inner + column)
+            var from_ = x.unsafe_offset(at)
+            var to = y.unsafe_offset(at)
+            if lanes > 1:
+                transform_columns[width](from_, to, 2 * inner, n, tables, a, b, inverse, factor)
+            else:
+                transform_columns[1](from_, to, 2 * inner, n, tables, a, b, inverse, factor)
+
+    in_numbered_ranges(some, units, tasks)
+    _ = scratch^
+    _ = memory^
+
+
+@always_inline
+def _scale(normalization: Int64, n: Int) -> Float64:
+    """What sums are multiplied by: see `Transform`."""
+    if normalization == 1:
+        return 1 / sqrt(Float64(n))
+    return 1 / Float64(n) if normalization == 2 else 1.0
+
+
+@register("tmb_fft_columns")
+struct TransformColumns:
+    """Transforms along the middle axis of `x`, pairs `[outer, n, inner * 2]`. Of `normalization`
+    see `Transform`."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, inverse: Bool, target: StaticString
+    ](
+        output: OutputTensor[dtype=dtype, rank=3, ...],
+        x: InputTensor[dtype=dtype, rank=3, ...],
+        normalization: Int64,
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "GPUs transform lines"
+        comptime assert dtype.is_floating_point(), "float only"
+        var n = x.dim_size[1]()
+        if x.size() == 0:
+            return
+        if output.size() != x.size() or x.dim_size[2]() % 2 != 0:
+            raise Error("pairs are transformed to as many pairs")
+        _columns_on_cpu(
+            untracked(x.unsafe_ptr()),
+            untracked(output.unsafe_ptr()),
+            x.dim_size[0](),
+            n,
+            x.dim_size[2]() // 2,
+            inverse,
+            _scale(normalization, n),
+        )
+
+
 @register("tmb_fft")
 struct Transform:
     """Transforms of the lines of `x`: `kind` "c2c" (pairs to pairs), "r2c" (real
@@ -118,11 +205,7 @@ struct Transform:
                 raise Error("the transform needs n // 2 + 1 pairs of each line")
         if lines == 0 or n == 0:
             return
-        var scale = 1.0
-        if normalization == 1:
-            scale = 1 / sqrt(Float64(n))
-        elif normalization == 2:
-            scale = 1 / Float64(n)
+        var scale = _scale(normalization, n)
         comptime which = C2C if kind == "c2c" else (
             R2C if kind == "r2c" else (R2C_FULL if kind == "r2c_full" else C2R)
         )

@@ -223,3 +223,34 @@ def transform_lines[
                 for j in range(half + 1, n):
                     line[unsafe_offset = 2 * j] = line[unsafe_offset = 2 * (n - j)]
                     line[unsafe_offset = 2 * j + 1] = -line[unsafe_offset = 2 * (n - j) + 1]
+
+
+@no_inline
+def transform_columns[
+    dtype: DType, //, lanes: Int
+](
+    x: Address[dtype],
+    y: Address[dtype],
+    row: Int,
+    n: Int,
+    tables: Tables[dtype],
+    a: Address[dtype],
+    b: Address[dtype],
+    inverse: Bool,
+    scale: Scalar[dtype],
+):
+    """`lanes` lines of `n` pairs that lie beside each other, in rows of `row` numbers."""
+    var size = n * lanes
+    var first = a.unsafe_offset(size if inverse else 0)
+    var second = a.unsafe_offset(0 if inverse else size)
+    for j in range(n):
+        var (re, im) = x.unsafe_load[width = 2 * lanes](j * row).deinterleave()
+        first.unsafe_store(j * lanes, rebind[SIMD[dtype, lanes]](re))
+        second.unsafe_store(j * lanes, rebind[SIMD[dtype, lanes]](im))
+    var z = tables.transform[lanes](a, b)
+    first = z.unsafe_offset(size if inverse else 0)
+    second = z.unsafe_offset(0 if inverse else size)
+    for j in range(n):
+        var re = first.unsafe_load[width=lanes](j * lanes) * scale
+        var im = second.unsafe_load[width=lanes](j * lanes) * scale
+        y.unsafe_store(j * row, re.interleave(im))

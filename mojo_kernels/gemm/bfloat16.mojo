@@ -66,6 +66,16 @@ struct Ahead(TrivialRegisterPassable):
             )
 
 
+@always_inline
+def part_of_block(lines: Half, apart: Int, number: Int, each: Int) -> Ahead:
+    """Of the block of lines after the one at `lines`, the part that is asked for with the block of
+    columns of this number, `each` lines with every one."""
+    var first = number * each
+    return Ahead(
+        lines.unsafe_offset((BLOCK + first) * apart), apart, max(0, min(each, BLOCK - first))
+    )
+
+
 trait Unit(Movable):
     """What multiplies a block of lines with panels."""
 
@@ -351,12 +361,7 @@ def _by_lines[
                 for j in range(0, columns, BLOCK):
                     var from_ = panels.unsafe_offset(j * depth)
                     var panel = SIDE * depth
-                    var line = j // BLOCK * each
-                    var ahead = Ahead(
-                        first.unsafe_offset((BLOCK + line) * apart),
-                        apart,
-                        max(0, min(each, BLOCK - line)),
-                    )
+                    var ahead = part_of_block(first, apart, j // BLOCK, each)
                     var here = min(BLOCK, columns - j)
                     multiply_block(
                         unit, rows, here, first, apart, from_, panel, depth, block, ahead

@@ -2,16 +2,19 @@
 their taps are inside the image, one by one elsewhere."""
 
 from std.math import iota
+from std.memory import unsafe_stack_allocation
 from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
-from ..core.memory import Address
+from ..core.memory import Address, untracked
 from ..core.vectors import every
-from .window import Axis, inner
+from .window import Axis, even, inner, is_even
 
 # Positions are of this width in registers.
 comptime width = simd_width_of[DType.float32]()
 comptime FARTHEST = Int(Int32.MAX)
+# Columns of a plane whose maxima are kept.
+comptime COLUMNS = 1024
 
 
 @always_inline
@@ -76,6 +79,81 @@ def _max_of_windows[
 
 
 @always_inline
+def _max_of_column[
+    dtype: DType, //, width: Int
+](
+    maxima: Address[dtype],
+    places: Address[DType.int32],
+    plane: Address[dtype],
+    d: Tuple[Int, Int],
+    h: Tuple[Int, Int],
+    column: Int,
+    deep: Axis,
+    high: Axis,
+    row: Int,
+):
+    """The maxima of `width` columns of the windows of a row, and where they are in the plane."""
+    var best = SIMD[dtype, width](min_or_neg_inf[dtype]())
+    var at = SIMD[DType.int32, width](Int32((d[0] * high.input + h[0]) * row))
+    for i in range(d[0], d[1], deep.dilation):
+        for j in range(h[0], h[1], high.dilation):
+            var line = (i * high.input + j) * row
+            var value = plane.unsafe_load[width=width](line + column)
+            var better = value.gt(best)
+            comptime if dtype.is_floating_point():
+                better = better | isnan(value)
+            best = better.select(value, best)
+            at = better.select(SIMD[DType.int32, width](Int32(line)), at)
+    maxima.unsafe_store(column, best)
+    places.unsafe_store(column, at + Int32(column) + iota[DType.int32, width]())
+
+
+@no_inline
+def _max_by_columns[
+    dtype: DType, //, adaptive: Bool
+](
+    values: Address[dtype],
+    positions: Address[DType.int64],
+    plane: Address[dtype],
+    d: Tuple[Int, Int],
+    h: Tuple[Int, Int],
+    deep: Axis,
+    high: Axis,
+    wide: Axis,
+):
+    """A row of windows of at most `COLUMNS` columns: the maxima of each column first."""
+    var maxima = untracked(unsafe_stack_allocation[COLUMNS, Scalar[dtype], alignment=64]())
+    var places = untracked(unsafe_stack_allocation[COLUMNS, Int32, alignment=64]())
+    var columns = wide.input
+    comptime for part in range(3):
+        comptime some = max(1, width >> part)
+        # As wide as fit.
+        if columns >= some and (part == 0 or columns < 2 * some):
+            for begun in range(0, columns, some):
+                # The last vector overlaps the one before it.
+                var column = min(begun, columns - some)
+                _max_of_column[some](maxima, places, plane, d, h, column, deep, high, wide.input)
+    if columns < max(1, width >> 2):
+        for column in range(columns):
+            _max_of_column[1](maxima, places, plane, d, h, column, deep, high, wide.input)
+    for x in range(wide.output):
+        var w = wide.window[adaptive](x)
+        var best = min_or_neg_inf[dtype]()
+        var at = Int32((d[0] * high.input + h[0]) * wide.input + w[0])
+        for k in range(w[0], w[1], wide.dilation):
+            var value = maxima[unsafe_offset=k]
+            var place = places[unsafe_offset=k]
+            # The first maximum wins, and the last NaN.
+            var better = (value > best) | ((value == best) & (place < at))
+            comptime if dtype.is_floating_point():
+                better |= isnan(value) & (not isnan(best) or place > at)
+            best = value if better else best
+            at = place if better else at
+        values[unsafe_offset=x] = best
+        positions[unsafe_offset=x] = Int64(at)
+
+
+@always_inline
 def max_row[
     dtype: DType, //, adaptive: Bool
 ](
@@ -92,9 +170,15 @@ def max_row[
     var d = deep.window[adaptive](od)
     var h = high.window[adaptive](oh)
     var x = 0
-    comptime if not adaptive:
+    var small = deep.input * high.input * wide.input <= FARTHEST
+    comptime if adaptive:
+        if is_even(wide) and is_even(high) and is_even(deep):
+            max_row[False](
+                values, positions, plane, od, oh, even(deep), even(high), even(wide)
+            )
+            return
+    else:
         var whole = inner(wide)
-        var small = deep.input * high.input * wide.input <= FARTHEST
         comptime for part in range(3):
             # Narrower vectors for what has fewer windows.
             comptime some = max(1, width >> part)
@@ -117,6 +201,9 @@ def max_row[
                         _max_of_windows[2, some](to, into, plane, d, h, first, deep, high, wide)
                     x = at + some
                 return
+    if small and wide.input <= COLUMNS:
+        _max_by_columns[adaptive](values, positions, plane, d, h, deep, high, wide)
+        return
     while x < wide.output:
         var found = max_of_window(plane, d, h, wide.window[adaptive](x), deep, high, wide)
         values[unsafe_offset=x] = found[0]

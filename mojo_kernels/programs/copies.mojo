@@ -1,12 +1,10 @@
 """Copies of tiles between tensors of any strides."""
 
-from std.math import iota
 from std.memory import Pointer, unsafe_memcpy
-from std.sys.intrinsics import masked_store
 from std.utils.index import IndexList
 
 from ..core.memory import Address
-from ..core.vectors import every
+from ..core.vectors import STEPS_BETWEEN, copy_line, spread_line
 from .table_row import Bytes, DIMS
 
 # Elements of a value that is the same everywhere.
@@ -36,9 +34,9 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
     var t = to.unsafe_bitcast[Scalar[dtype]]()
     var s = source.unsafe_bitcast[Scalar[dtype]]()
     comptime w = 16
-    if to_column == 1 and column == 1:
+    if to_column == 1 and 1 <= column <= STEPS_BETWEEN:
         for i in range(rows):
-            _line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), columns)
+            copy_line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), column, columns)
     elif to_column == 1 and column == 0:
         for i in range(rows):
             var line = t.unsafe_offset(i * to_row)
@@ -50,12 +48,9 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
             while j < columns:
                 line[unsafe_offset=j] = value[0]
                 j += 1
-    elif to_column == 1 and column == 2:
+    elif column == 1 and 2 <= to_column <= STEPS_BETWEEN:
         for i in range(rows):
-            _every_second(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), columns)
-    elif to_column == 2 and column == 1:
-        for i in range(rows):
-            _to_every_second(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), columns)
+            spread_line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), to_column, columns)
     elif to_column == 1 and row == 1:
         var i = 0
         while i < rows:
@@ -70,52 +65,6 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
             var from_line = s.unsafe_offset(i * row)
             for j in range(columns):
                 line[unsafe_offset = j * to_column] = from_line[unsafe_offset = j * column]
-
-
-@always_inline
-def _line[
-    dtype: DType
-](t: Address[dtype], s: Address[dtype], n: Int):
-    comptime w = 16
-    var j = 0
-    while j + w <= n:
-        t.unsafe_store(j, s.unsafe_load[width=w](j))
-        j += w
-    while j < n:
-        t[unsafe_offset=j] = s[unsafe_offset=j]
-        j += 1
-
-
-@always_inline
-def _every_second[
-    dtype: DType
-](t: Address[dtype], s: Address[dtype], n: Int):
-    """The parts of complex numbers, and other steps of 2."""
-    comptime w = 16
-    var j = 0
-    while j + w <= n:
-        t.unsafe_store(j, every[2, w](s.unsafe_offset(2 * j)))
-        j += w
-    while j < n:
-        t[unsafe_offset=j] = s[unsafe_offset = 2 * j]
-        j += 1
-
-
-@always_inline
-def _to_every_second[
-    dtype: DType
-](t: Address[dtype], s: Address[dtype], n: Int):
-    """Writes nothing of what lies between."""
-    comptime w = 16
-    comptime even = (iota[DType.int32, 2 * w]() & 1).eq(0)
-    var j = 0
-    while j + w <= n:
-        var some = s.unsafe_load[width=w](j)
-        masked_store(some.interleave(some), t.unsafe_offset(2 * j), even)
-        j += w
-    while j < n:
-        t[unsafe_offset = 2 * j] = s[unsafe_offset=j]
-        j += 1
 
 
 @no_inline

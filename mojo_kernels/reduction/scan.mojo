@@ -2,26 +2,19 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.utils.numerics import isfinite, isnan
+from std.math import ceildiv
+from std.sys import simd_width_of
+from std.utils.numerics import isnan
 
-from ..mathematics.elementary import exp, log1p
 from ..core.lines import each_line
+from ..core.memory import Address, untracked
+from ..core.team import in_ranges, task_count
+from ..gemm.panels import transpose
+from ..mathematics.elementary import log_add_exp
 from .cumsum import sum_type
 
-
-@always_inline
-def _log_add_exp[
-    dtype: DType
-](a: Scalar[dtype], b: Scalar[dtype]) -> Scalar[dtype]:
-    comptime assert dtype.is_floating_point(), "float only"
-    # `max` and `min` drop a NaN, torch keeps it.
-    if isnan(a) or isnan(b):
-        return a + b
-    var high = max(a, b)
-    var low = min(a, b)
-    if high == low and not isfinite(low):
-        return high
-    return high + log1p(exp(low - high))
+# Steps that a task should have at least.
+comptime GRAIN = 8192
 
 
 def running_type[dtype: DType, target: StaticString]() -> DType:
@@ -30,6 +23,124 @@ def running_type[dtype: DType, target: StaticString]() -> DType:
     if dtype.is_half_float():
         return DType.float32
     return sum_type[dtype]() if target == "cpu" else dtype
+
+
+@always_inline
+def _next[
+    dtype: DType, //, kind: StaticString, width: Int
+](running: SIMD[dtype, width], value: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    comptime if kind == "prod":
+        return running * value
+    else:
+        comptime assert kind == "logsumexp" and dtype.is_floating_point(), "unknown kind"
+        return log_add_exp(running, value)
+
+
+trait Scanning(Deinitable, ImplicitlyCopyable, RegisterPassable):
+    """Lines of `[outer, n, inner]`, of which some are scanned at a time."""
+
+    def beside[width: Int](self, first: Int, n: Int, inner: Int):
+        """Lines whose numbers lie beside each other, from element `first` on."""
+        ...
+
+    def behind[width: Int](self, first: Int, n: Int):
+        """Lines that lie behind each other, from element `first` on."""
+        ...
+
+
+def scan_lines[
+    Kind: Scanning, //, width: Int
+](lines: Kind, outer: Int, n: Int, inner: Int):
+    """Scans all lines, `width` of them at a time where so many lie together."""
+    var blocks = ceildiv(inner, width)
+    var units = ceildiv(outer, width) if inner == 1 else outer * blocks
+    var tasks = task_count(units, outer * n * inner, GRAIN)
+
+    def work(lower: Int, upper: Int) {var lines, var outer, var n, var inner, var blocks}:
+        for unit in range(lower, upper):
+            if inner == 1:
+                var line = unit * width
+                if line + width <= outer:
+                    lines.behind[width](line * n, n)
+                    continue
+                for k in range(line, outer):
+                    lines.beside[1](k * n, n, 1)
+                continue
+            var column = unit % blocks * width
+            var at = unit // blocks * n * inner + column
+            if column + width <= inner:
+                lines.beside[width](at, n, inner)
+                continue
+            for k in range(inner - column):
+                lines.beside[1](at + k, n, inner)
+
+    in_ranges(work, units, tasks)
+
+
+@always_inline
+def columns_of[
+    dtype: DType, //, width: Int
+](x: Address[dtype], row: Int, columns: Int) -> Array[SIMD[dtype, width], width]:
+    """Up to `width` columns of `width` rows, a vector each."""
+    var block = Array[SIMD[dtype, width], width](fill=SIMD[dtype, width](0))
+    if columns == width:
+        comptime for k in range(width):
+            block[k] = x.unsafe_load[width=width](k * row)
+        transpose(block)
+    else:
+        for j in range(columns):
+            for k in range(width):
+                block[j][k] = x[unsafe_offset = k * row + j]
+    return block^
+
+
+@always_inline
+def store_columns[
+    dtype: DType, //, width: Int
+](mut block: Array[SIMD[dtype, width], width], to: Address[dtype], row: Int, columns: Int):
+    """The reverse of `columns_of`."""
+    if columns == width:
+        transpose(block)
+        comptime for k in range(width):
+            to.unsafe_store(k * row, block[k])
+    else:
+        for j in range(columns):
+            for k in range(width):
+                to[unsafe_offset = k * row + j] = block[j][k]
+
+
+@fieldwise_init
+struct _Totals[dtype: DType, wide: DType, kind: StaticString](Scanning):
+    """Running products or sums, computed in another dtype."""
+
+    var x: Address[Self.dtype]
+    var to: Address[Self.dtype]
+
+    @no_inline
+    def beside[width: Int](self, first: Int, n: Int, inner: Int):
+        var x = self.x.unsafe_offset(first)
+        var to = self.to.unsafe_offset(first)
+        var start = x.unsafe_load[width=width](0)
+        var running = start.cast[Self.wide]()
+        to.unsafe_store(0, start)
+        for i in range(1, n):
+            var value = x.unsafe_load[width=width](i * inner).cast[Self.wide]()
+            running = _next[Self.kind, width](running, value)
+            to.unsafe_store(i * inner, running.cast[Self.dtype]())
+
+    @no_inline
+    def behind[width: Int](self, first: Int, n: Int):
+        var running = SIMD[Self.wide, width](0)
+        for j in range(0, n, width):
+            var columns = min(width, n - j)
+            var block = columns_of[width](self.x.unsafe_offset(first + j), n, columns)
+            for k in range(columns):
+                if j + k == 0:
+                    running = block[0].cast[Self.wide]()
+                    continue
+                running = _next[Self.kind, width](running, block[k].cast[Self.wide]())
+                block[k] = running.cast[Self.dtype]()
+            store_columns[width](block, self.to.unsafe_offset(first + j), n, columns)
 
 
 @register("tmb_scan")
@@ -52,6 +163,12 @@ struct Scan:
         var inner = 1
         comptime for i in range(axis + 1, rank):
             inner *= x.dim_size[i]()
+        comptime if target == "cpu":
+            var lines = _Totals[dtype, wide, kind](
+                untracked(x.unsafe_ptr()), untracked(output.unsafe_ptr())
+            )
+            scan_lines[simd_width_of[dtype]()](lines, x.size() // (n * inner), n, inner)
+            return
         var source = x.unsafe_ptr()
         var result = output.unsafe_ptr()
 
@@ -62,14 +179,76 @@ struct Scan:
             result[unsafe_offset=at] = source[unsafe_offset=at]
             for _ in range(1, n):
                 at += inner
-                var value = source[unsafe_offset=at].cast[wide]()
-                comptime if kind == "prod":
-                    running = running * value
-                else:
-                    running = _log_add_exp(running, value)
+                running = _next[kind, 1](running, source[unsafe_offset=at].cast[wide]())
                 result[unsafe_offset=at] = running.cast[dtype]()
 
         each_line[target=target](work, x.size() // n, n, ctx)
+
+
+@always_inline
+def _replaces[
+    dtype: DType, //, least: Bool, width: Int
+](value: SIMD[dtype, width], best: SIMD[dtype, width]) -> SIMD[DType.bool, width]:
+    """Whether a value takes the place of the best so far. Of NaNs too the last one counts."""
+    var better: SIMD[DType.bool, width]
+    comptime if least:
+        better = value.le(best)
+    else:
+        better = value.ge(best)
+    comptime if dtype.is_floating_point():
+        better = better | isnan(value)
+    return better
+
+
+@fieldwise_init
+struct _Extremes[dtype: DType, least: Bool](Scanning):
+    """Running extremes and their positions, which fit 31 bits where lines lie behind each other."""
+
+    var x: Address[Self.dtype]
+    var to: Address[Self.dtype]
+    var positions: Address[DType.int64]
+
+    @no_inline
+    def beside[width: Int](self, first: Int, n: Int, inner: Int):
+        var x = self.x.unsafe_offset(first)
+        var best = x.unsafe_load[width=width](0)
+        var place = SIMD[DType.int64, width](0)
+        for i in range(n):
+            var value = x.unsafe_load[width=width](i * inner)
+            var better = _replaces[Self.least, width](value, best)
+            best = better.select(value, best)
+            place = better.select(SIMD[DType.int64, width](Int64(i)), place)
+            self.to.unsafe_store(first + i * inner, best)
+            self.positions.unsafe_store(first + i * inner, place)
+
+    @no_inline
+    def behind[width: Int](self, first: Int, n: Int):
+        comptime Places = SIMD[DType.int32, width]
+        var best = SIMD[Self.dtype, width](0)
+        var place = Places(0)
+        var places = Array[Places, width](fill=Places(0))
+        for j in range(0, n, width):
+            var columns = min(width, n - j)
+            var at = first + j
+            var block = columns_of[width](self.x.unsafe_offset(at), n, columns)
+            if j == 0:
+                best = block[0]
+            for k in range(columns):
+                var better = _replaces[Self.least, width](block[k], best)
+                best = better.select(block[k], best)
+                place = better.select(Places(Int32(j + k)), place)
+                block[k] = best
+                places[k] = place
+            store_columns[width](block, self.to.unsafe_offset(at), n, columns)
+            if columns == width:
+                transpose(places)
+            for k in range(width):
+                var to = self.positions.unsafe_offset(at + k * n)
+                if columns == width:
+                    to.unsafe_store(0, places[k].cast[DType.int64]())
+                    continue
+                for c in range(columns):
+                    to[unsafe_offset=c] = Int64(places[c][k])
 
 
 @register("tmb_running_extreme")
@@ -91,6 +270,19 @@ struct RunningExtreme:
         var inner = 1
         comptime for i in range(axis + 1, rank):
             inner *= x.dim_size[i]()
+        comptime if target == "cpu":
+            var lines = _Extremes[dtype, least](
+                untracked(x.unsafe_ptr()),
+                untracked(values.unsafe_ptr()),
+                untracked(indices.unsafe_ptr()),
+            )
+            # Positions of a column in registers of 32 bits.
+            comptime width = min(16, simd_width_of[dtype]())
+            if n <= Int(Int32.MAX):
+                scan_lines[width](lines, x.size() // (n * inner), n, inner)
+            else:
+                scan_lines[1](lines, x.size() // (n * inner), n, inner)
+            return
         var source = x.unsafe_ptr()
         var result = values.unsafe_ptr()
         var positions = indices.unsafe_ptr()
@@ -104,14 +296,7 @@ struct RunningExtreme:
             var where = 0
             for i in range(n):
                 var value = source[unsafe_offset=at]
-                var better: Bool
-                comptime if least:
-                    better = value <= best
-                else:
-                    better = value >= best
-                comptime if dtype.is_floating_point():
-                    # Of NaNs too the last one counts.
-                    better = isnan(value) or better
+                var better = _replaces[least, 1](value, best)
                 if better:
                     best = value
                     where = i

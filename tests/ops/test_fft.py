@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.engines.steps.plans import traced
+from tests.support.beside_eager import assert_as_eager
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
@@ -100,3 +102,44 @@ def test_lengths(length: int, lines: int, dtype: torch.dtype) -> None:
         assert ours.shape == theirs.shape
         unit = 4 * torch.finfo(dtype).eps * exact.abs().max()
         assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + unit
+
+
+# Sizes of images: powers, with a convolution, of few columns.
+_IMAGES = [(2, 16, 40), (1, 67, 19), (3, 5, 6, 4)]
+
+
+@pytest.mark.parametrize("shape", _IMAGES)
+def test_transforms_of_images(shape: tuple[int, ...]) -> None:
+    """Along columns, without copies; and of real numbers, which mirror half of the result."""
+    chance = torch.Generator().manual_seed(0)
+    dims = tuple(range(1, len(shape)))
+
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        z = torch.complex(x, y)
+        found = [
+            torch.fft.fftn(x, dim=dims), torch.fft.fftn(z, dim=dims), torch.fft.fft(x, dim=0),
+            torch.fft.ifftn(x, dim=dims), torch.fft.ifft(z, dim=1, norm="ortho"),
+            torch.fft.rfftn(x, dim=dims),
+        ]  # fmt: skip
+        half = torch.fft.irfftn(z, s=[shape[d] for d in dims], dim=dims)
+        return [*map(torch.view_as_real, found), half]
+
+    for dtype in (torch.float32, torch.float64):
+        inputs = [torch.randn(shape, dtype=dtype, generator=chance) for _ in range(2)]
+        _, executable = traced(function, inputs)
+        unit = torch.finfo(dtype).eps
+        for ours, theirs in zip(executable(list(inputs)), function(*inputs), strict=True):
+            assert (ours - theirs).abs().max() <= 32 * unit * theirs.abs().max()
+
+
+@pytest.mark.parametrize("shape", [(3, 16), (2, 15), (2, 1), (2, 2), (2, 6, 9), (2, 7, 20)])
+def test_gradients_of_real_transforms(shape: tuple[int, ...]) -> None:
+    """They are the real parts of transforms of which half is zero."""
+    dims = tuple(range(1, len(shape)))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for norm in ("backward", "ortho", "forward"):
+        for which in (torch.fft.rfftn, torch.fft.fftn):
+            assert_as_eager(
+                lambda x, norm=norm, which=which: torch.view_as_real(which(x, dim=dims, norm=norm)),
+                x,
+            )

@@ -43,6 +43,23 @@ def fft_c2c(pairs: TensorValue, normalization: int, forward: bool) -> TensorValu
     return _transformed(lines, size, size * 2, "c2c", normalization, inverse=not forward)
 
 
+@map_to(own.fft_c2c_columns.default, supports=_supports_pairs, kernels="fft.fft")
+def fft_c2c_columns(pairs: TensorValue, dim: int, normalization: int, forward: bool) -> TensorValue:
+    """fft_c2c_columns(Tensor pairs, int dim, int normalization, bool forward) -> Tensor"""
+    shape = pairs.shape
+    if any(is_zero(s) for s in shape):
+        return full(0, pairs.dtype, shape, pairs.device)
+    rows = [product(shape[:dim]), shape[dim], product(shape[dim + 1 :])]
+    (result,) = ops.custom(
+        "tmb_fft_columns",
+        pairs.device,
+        [ops.reshape(pairs, rows), number(normalization)],
+        [TensorType(pairs.dtype, rows, pairs.device)],
+        {"inverse": not forward},
+    )
+    return ops.reshape(result.tensor, shape)
+
+
 @map_to(own.fft_r2c.default, supports=_supports_real, kernels="fft.fft")
 def fft_r2c(self: TensorValue, normalization: int, onesided: bool) -> TensorValue:
     """fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor"""

@@ -12,6 +12,7 @@ aten = torch.ops.aten
 
 _library = torch.library.Library("torch_max_backend", "FRAGMENT")
 _library.define("fft_c2c(Tensor pairs, int normalization, bool forward) -> Tensor")
+_library.define("fft_c2c_columns(Tensor pairs, int dim, int normalization, bool forward) -> Tensor")
 _library.define("fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor")
 _library.define("fft_c2r(Tensor pairs, int normalization, SymInt size) -> Tensor")
 
@@ -20,6 +21,15 @@ def _fft_c2c(pairs: torch.Tensor, normalization: int, forward: bool) -> torch.Te
     """``[..., n, 2]`` to ``[..., n, 2]``."""
     x = torch.view_as_complex(pairs.contiguous())
     y = aten._fft_c2c(x, [x.dim() - 1], normalization, forward)
+    return torch.view_as_real(y).contiguous()
+
+
+def _fft_c2c_columns(
+    pairs: torch.Tensor, dim: int, normalization: int, forward: bool
+) -> torch.Tensor:
+    """Along another dimension than the last, without copies to lines."""
+    x = torch.view_as_complex(pairs.contiguous())
+    y = aten._fft_c2c(x, [dim], normalization, forward)
     return torch.view_as_real(y).contiguous()
 
 
@@ -36,5 +46,6 @@ def _fft_c2r(pairs: torch.Tensor, normalization: int, size: int) -> torch.Tensor
 
 
 _library.impl("fft_c2c", _fft_c2c, "CompositeExplicitAutograd")
+_library.impl("fft_c2c_columns", _fft_c2c_columns, "CompositeExplicitAutograd")
 _library.impl("fft_r2c", _fft_r2c, "CompositeExplicitAutograd")
 _library.impl("fft_c2r", _fft_c2r, "CompositeExplicitAutograd")

@@ -23,6 +23,7 @@ from torch_max_backend.compat.operators import OpOverload
 from torch_max_backend.compat.tracing import pytree
 from torch_max_backend.graph.decompositions import (
     foreach,
+    geometry,
     gradients,
     linear_algebra,
     transformer_layer,
@@ -153,6 +154,7 @@ def _all_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     table.update(_OWN)
     table.update(_copies())
     table.update(foreach.decompositions())
+    table.update(geometry.DECOMPOSITIONS)
     table.update(linear_algebra.DECOMPOSITIONS)
     table.update(gradients.DECOMPOSITIONS)
     table.update(transformer_layer.DECOMPOSITIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 import torch_max_backend.graph.decompositions.fft_operators  # noqa: F401  defines the transforms
 from torch_max_backend.graph.passes.complex_registry import rule
@@ -12,6 +13,11 @@ from torch_max_backend.graph.passes.complex_values import Complex, Real, Writer
 
 aten = torch.ops.aten
 own = torch.ops.torch_max_backend
+
+
+# Longer columns than this are copied to lines: what is computed beside each other would leave the
+# second-level cache.
+_LONGEST_COLUMN = 4096
 
 
 def _swapped(w: Writer, x: Real, dim: int, last: int) -> Real:
@@ -22,31 +28,103 @@ def _along(w: Writer, pairs: Real, dims: Any, normalization: int, forward: bool)
     last = pairs.value.dim() - 2
     for dim in dims:
         at = dim % (last + 1)
+        if at != last and _as_columns(pairs.value.device, pairs.value.shape[at]):
+            pairs = w(own.fft_c2c_columns.default, pairs, at, normalization, forward)
+            continue
         lines = _swapped(w, pairs, at, last)
         lines = w(own.fft_c2c.default, lines, normalization, forward)
         pairs = _swapped(w, lines, at, last)
     return pairs
 
 
+def _as_columns(device: torch.device, size: Any) -> bool:
+    return device.type == "cpu" and isinstance(size, int) and size <= _LONGEST_COLUMN
+
+
 @rule(aten._fft_c2c.default)
 def _fft_c2c(w: Writer, self: Complex, dim: Any, normalization: int, forward: bool) -> Complex:
-    return w.of_pairs(_along(w, self.pairs, reversed(dim), normalization, forward))
+    if not forward and _only_real_parts(w.place):
+        found = _real_of_half(w, self, dim, normalization)
+        if found is not None:
+            return w.complex(found, None, w.dtype)
+    dims = list(dim)
+    if forward and dims and _is_zero(self.im):
+        real = _real_to_complex(w, self.re, dims[-1], normalization, onesided=False)
+        return w.of_pairs(_along(w, real, reversed(dims[:-1]), normalization, True))
+    return w.of_pairs(_along(w, self.pairs, reversed(dims), normalization, forward))
+
+
+def _is_zero(x: Real) -> bool:
+    """Whether a plane is filled with zeros."""
+    node = x.node
+    return node.target in (aten.full.default, aten.full_like.default) and node.args[1] == 0
+
+
+def _only_real_parts(node: Node) -> bool:
+    """Whether nobody needs the imaginary parts of a complex value."""
+    return all(
+        user.target is aten.view_as_real.default
+        and all(
+            u.target is aten.select.int
+            and u.args[1] in (-1, user.meta["val"].dim() - 1)
+            and u.args[2] == 0
+            for u in user.users
+        )
+        for user in node.users
+    )
+
+
+def _real_of_half(w: Writer, z: Complex, dims: Any, normalization: int) -> Real | None:
+    """The real parts of an inverse transform of what has zeros in its second half, as has the
+    gradient of a transform of real numbers: that of the hermitian part, half as long."""
+    dim = dims[-1] % z.re.value.dim()
+    size = z.re.value.shape[dim]
+    first = [_first_half(p, dim, size) for p in z.planes]
+    if first[0] is None or first[1] is None:
+        return None
+    count = first[0].value.shape[dim]
+    k = w(aten.arange.start_step, 0, count, 1, dtype=torch.int64, device=z.re.value.device)
+    # The first number and the middle one mirror themselves, the others count half.
+    weights = (k * (k * -2 + size)).equals(0).to(first[0].dtype) * 0.5 + 0.5
+    weights = w(aten.view.default, weights, [count, *[1] * (z.re.value.dim() - 1 - dim)])
+    half = Complex(w, (first[0] * weights, first[1] * weights))
+    return _complex_to_real(w, half, [*dims[:-1], dim], normalization, size)
+
+
+def _first_half(plane: Real, dim: int, size: Any) -> Real | None:
+    """What a plane has in its first half along a dim, if all else is zero."""
+    node = plane.node
+    if node.target is not aten.slice_scatter.default or not isinstance(size, int):
+        return None
+    base, source, at, start, end, *step = node.args
+    filled = base.target in (aten.full.default, aten.full_like.default) and base.args[1] == 0
+    count = size // 2 + 1
+    if not filled or at % plane.value.dim() != dim or (start or 0, end) != (0, count) or step:
+        return None
+    return Real(plane.writer, source)
+
+
+def _real_to_complex(w: Writer, x: Real, dim: int, normalization: int, onesided: bool) -> Real:
+    last = x.value.dim() - 1
+    at = dim % (last + 1)
+    pairs = w(own.fft_r2c.default, _swapped(w, x, at, last), normalization, onesided)
+    return _swapped(w, pairs, at, last)
 
 
 @rule(aten._fft_r2c.default)
 def _fft_r2c(w: Writer, self: Real, dim: Any, normalization: int, onesided: bool) -> Complex:
-    last = self.value.dim() - 1
-    at = dim[-1] % (last + 1)
-    lines = _swapped(w, self, at, last)
-    pairs = w(own.fft_r2c.default, lines, normalization, onesided)
-    pairs = _swapped(w, pairs, at, last)
+    pairs = _real_to_complex(w, self, dim[-1], normalization, onesided)
     return w.of_pairs(_along(w, pairs, reversed(dim[:-1]), normalization, True))
+
+
+def _complex_to_real(w: Writer, z: Complex, dims: Any, normalization: int, size: Any) -> Real:
+    pairs = _along(w, z.pairs, dims[:-1], normalization, False)
+    last = pairs.value.dim() - 2
+    at = dims[-1] % (last + 1)
+    lines = w(own.fft_c2r.default, _swapped(w, pairs, at, last), normalization, size)
+    return _swapped(w, lines, at, last)
 
 
 @rule(aten._fft_c2r.default)
 def _fft_c2r(w: Writer, self: Complex, dim: Any, normalization: int, last_dim_size: Any) -> Real:
-    pairs = _along(w, self.pairs, dim[:-1], normalization, False)
-    last = pairs.value.dim() - 2
-    at = dim[-1] % (last + 1)
-    lines = _swapped(w, pairs, at, last)
-    return _swapped(w, w(own.fft_c2r.default, lines, normalization, last_dim_size), at, last)
+    return _complex_to_real(w, self, dim, normalization, last_dim_size)

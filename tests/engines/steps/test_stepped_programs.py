@@ -1,0 +1,65 @@
+"""Programs whose operands lie some elements apart: steps, coordinates of points, and the parts of
+complex numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.engines.steps.plans import traced
+
+# Lines of less than a vector, of some, and with a rest.
+_SIZES = [(3, 4, 7), (2, 5, 64), (3, 3, 75)]
+
+
+@pytest.mark.parametrize("sizes", _SIZES)
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.int16, torch.float32, torch.int64, torch.bfloat16]
+)
+def test_steps_are_read(dtype: torch.dtype, sizes: tuple[int, ...]) -> None:
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randint(-100, 100, (*sizes[:-1], 5 * sizes[-1] - 4), generator=chance).to(dtype)
+
+    def function(x: Tensor) -> list[Tensor]:
+        # What is read last is the last of each line.
+        return [x[..., :: -(-x.shape[-1] // sizes[-1])][..., : sizes[-1]] + 3] + [
+            x[..., i : i + step * (sizes[-1] - 1) + 1 : step] * x[..., i : i + sizes[-1]]
+            for step in (2, 3, 4)
+            for i in (0, x.shape[-1] - step * (sizes[-1] - 1) - 1)
+        ]
+
+    _, executable = traced(function, [x])
+    for found, expected in zip(executable([x]), function(x), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("sizes", _SIZES)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float32, torch.float64, torch.bfloat16])
+def test_coordinates_are_written(dtype: torch.dtype, sizes: tuple[int, ...]) -> None:
+    """Nothing is written between them, and nothing past the last."""
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randint(-100, 100, sizes, generator=chance).to(dtype)
+
+    def function(x: Tensor) -> list[Tensor]:
+        return [torch.stack([x + i for i in range(n)], -1) for n in (2, 3, 4, 5)]
+
+    _, executable = traced(function, [x])
+    for found, expected in zip(executable([x]), function(x), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("sizes", _SIZES)
+def test_rotated_queries(sizes: tuple[int, ...]) -> None:
+    """Results are written two elements apart, and nothing between them."""
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randn(*sizes, 2, generator=chance)
+    angles = torch.randn(sizes[0], 1, sizes[2], 2, generator=chance)
+
+    def function(x: Tensor, angles: Tensor) -> list[Tensor]:
+        turned = torch.view_as_complex(x) * torch.view_as_complex(angles)
+        return [torch.view_as_real(turned)]
+
+    _, executable = traced(function, [x, angles])
+    (found,) = executable([x, angles])
+    torch.testing.assert_close(found, function(x, angles)[0])
