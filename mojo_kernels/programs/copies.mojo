@@ -34,6 +34,13 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
     var t = to.unsafe_bitcast[Scalar[dtype]]()
     var s = source.unsafe_bitcast[Scalar[dtype]]()
     comptime w = 16
+    if row == 0 and rows > 1 and to_column == 1 and column > 1:
+        # The first row again and again.
+        copy_plane[dtype](to, source, Plane(1, columns, to_row, 1, 0, column))
+        copy_plane[dtype](
+            t.unsafe_offset(to_row).unsafe_bitcast[Int8](), to, Plane(rows - 1, columns, to_row, 1, 0, 1)
+        )
+        return
     if to_column == 1 and 1 <= column <= STEPS_BETWEEN:
         for i in range(rows):
             copy_line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), column, columns)

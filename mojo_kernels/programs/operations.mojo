@@ -347,6 +347,15 @@ struct Basic[kind: StaticString, result: DType, first: DType, second: DType, thi
         elif Self.kind == "select":
             var chosen = rebind[SIMD[DType.bool, w]](x).select(y, rebind[SIMD[wide[Self.b](), w]](z))
             return rebind[Result](chosen)
+        elif Self.kind == "first" or Self.kind == "second":
+            # One of two neighbouring elements.
+            comptime half = 0 if Self.kind == "first" else 1
+            var both = bitcast[Self.to, 2 * w](x).deinterleave()
+            return number_from[wide[Self.to]()](rebind[SIMD[Self.to, w]](both[half]))
+        elif Self.kind == "pair":
+            var first = to_memory[Self.a](x)
+            var second = to_memory[Self.a](rebind[Same](y))
+            return rebind[Result](bitcast[Self.to, w](first.interleave(second)))
         elif Self.operands == 2 and Self.to == DType.bool and is_comparison[Self.kind]():
             return rebind[Result](compare[Self.kind](x, rebind[Same](y)))
         elif Self.operands == 2:
@@ -371,7 +380,7 @@ def operands[kind: StaticString]() -> Int:
         return 3
     comptime if is_comparison[kind]():
         return 2
-    for name in ["add", "sub", "mul", "div", "max", "min", "and", "or", "xor"]:
+    for name in ["add", "sub", "mul", "div", "max", "min", "and", "or", "xor", "pair"]:
         if kind == name:
             return 2
     return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import torch
@@ -36,6 +37,16 @@ class _Paired:
         self._written = written & set(signature.pairs)
         # Results that are arguments themselves.
         self._given = {k: o.index for k, o in enumerate(signature.outputs) if o.kind == "input"}
+
+    @property
+    def direct(self) -> Function | None:
+        """The same of what may be called instead of the function, if that is known."""
+        function = getattr(self._function, "direct", None)
+        if function is None:
+            return None
+        made = copy(self)
+        made._function = function
+        return made
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         given = {i: arguments[i] for i in self._arguments}

@@ -63,3 +63,59 @@ def test_rotated_queries(sizes: tuple[int, ...]) -> None:
     _, executable = traced(function, [x, angles])
     (found,) = executable([x, angles])
     torch.testing.assert_close(found, function(x, angles)[0])
+
+
+_COMPLEX = [(3, 5, 17), (2, 16, 40)]
+
+
+def _shared_halves(x: Tensor, y: Tensor) -> list[Tensor]:
+    """Pairs of several kinds: read whole, halves alone, broadcast, and from an odd position."""
+    a, b = torch.view_as_complex(x), torch.view_as_complex(y[:, :1])
+    odd = x.flatten()[1:-1].view(-1, 2)
+    return [
+        torch.view_as_real(a * b), torch.view_as_real(a.conj() + b), a.real + 1, b.imag * 2,
+        torch.stack([odd[:, 1] + odd[:, 0], odd[:, 0]], -1), torch.stack([a.real, a.real], -1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fuse", ["0", "1"])
+@pytest.mark.parametrize("sizes", _COMPLEX)
+def test_pairs(sizes: tuple[int, ...], fuse: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Complex numbers are read and written as what holds both parts."""
+    monkeypatch.setenv("TORCH_MAX_BACKEND_FUSE", fuse)
+    chance = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(*sizes, 2, generator=chance) for _ in range(2)]
+    _, executable = traced(_shared_halves, inputs)
+    torch.testing.assert_close(executable([*inputs]), _shared_halves(*inputs))
+
+
+@pytest.mark.parametrize("fuse", ["0", "1"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_pairs_of_16_bits(dtype: torch.dtype, fuse: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_MAX_BACKEND_FUSE", fuse)
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 16, 37, 2, generator=chance).to(dtype)
+
+    def function(x: Tensor) -> list[Tensor]:
+        a, b = x.unbind(-1)
+        return [torch.stack([a * b, a - b], -1), (x[..., 0] + 1) * x[..., 1]]
+
+    _, executable = traced(function, [x])
+    torch.testing.assert_close(executable([x]), function(x), rtol=0, atol=0)
+
+
+def test_pairs_that_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that are turned where they lie, and swapped."""
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randn(9, 33, 2, generator=chance)
+
+    def function(x: Tensor) -> list[Tensor]:
+        a, b = x.unbind(-1)
+        x.copy_(torch.stack([b * 2, a - b], -1))
+        return [x + 1]
+
+    given, expected = x.clone(), x.clone()
+    _, executable = traced(function, [x])
+    found = executable([given])
+    torch.testing.assert_close(found, function(expected))
+    torch.testing.assert_close(given, expected)

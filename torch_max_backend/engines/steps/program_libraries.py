@@ -10,6 +10,7 @@ from functools import cache
 from torch_max_backend.engines.steps.libraries import exported
 from torch_max_backend.engines.steps.programs import (
     INTEGERS,
+    PAIRS,
     SIZES,
     Operation,
     Program,
@@ -27,7 +28,7 @@ _OF_FLOATS = (
 )  # fmt: skip
 _OFINTEGERS = (*_OF_NUMBERS, "relu", "and", "or", "xor", "not")
 _OF_BOOLS = ("and", "or", "xor", "not", *_COMPARISONS, "max", "min")
-CHEAP = frozenset((*_OF_FLOATS, *_OFINTEGERS, "select", "cast"))
+CHEAP = frozenset((*_OF_FLOATS, *_OFINTEGERS, "select", "cast", "first", "second", "pair"))
 _TESTS = ("is_nan", "is_inf", "sign_bit")
 _TWO = frozenset({"add", "sub", "mul", "div", "max", "min", "and", "or", "xor", *_COMPARISONS})
 _MATH = {
@@ -176,6 +177,8 @@ def _plain(dtype: str) -> dict[Operation, str]:
     keys = [_key(name, dtype) for name in (_OF_BOOLS if dtype == "bool" else names)]
     keys.append(("select", dtype, "bool", dtype, dtype))
     keys += [("cast", to, dtype) for to in SIZES]
+    if pair := PAIRS.get(dtype):
+        keys += [("first", dtype, pair), ("second", dtype, pair), ("pair", pair, dtype, dtype)]
     types = {key: _basic(key) for key in keys}
     for kind in ("max", "min") if dtype == "bool" else _REDUCTIONS:
         types[f"reduce_{kind}", dtype] = f'reduce["{kind}", DType.{dtype}]'

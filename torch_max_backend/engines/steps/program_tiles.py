@@ -26,8 +26,8 @@ def longest(
     """
     if not program.instructions:
         return _PLAIN
-    # What is read or written once only passes by.
-    reads = Counter(o for i in program.instructions for o in i.operands)
+    # What is read or written once only passes by, the halves of a pair together.
+    reads = Counter(o for i in program.instructions if i.name != "second" for o in i.operands)
     kept = [
         itemsize(dtypes[i])
         for i, strides in enumerate(inputs)

@@ -95,9 +95,13 @@ SIZES = {
 }  # fmt: skip
 
 
+# What holds two neighbouring elements, which are moved together (see `program_pairs.py`).
+PAIRS = {"float32": "uint64", "float16": "uint32", "bfloat16": "uint32"}
+
+
 def itemsize(dtype: str) -> int:
     """Bytes of an element."""
-    return SIZES[dtype]
+    return {"uint64": 8, "uint32": 4}.get(dtype) or SIZES[dtype]
 
 
 def dtypes_of(program: Program) -> list[str]:

@@ -27,6 +27,7 @@ from torch_max_backend.engines.steps.planner.plan import (
 )
 from torch_max_backend.engines.steps.program_libraries import NOTHING, prepare
 from torch_max_backend.engines.steps.program_libraries import addresses as addresses_of_programs
+from torch_max_backend.engines.steps.program_pairs import Operand, paired
 from torch_max_backend.engines.steps.program_rows import encode
 from torch_max_backend.engines.steps.programs import Row
 from torch_max_backend.engines.steps.shells import Instance
@@ -142,21 +143,37 @@ class Sized:
     def _program(
         self, number: int, step: ProgramStep
     ) -> tuple[list[int], list[tuple[int, int, int]]]:
+        program, inputs, outputs = step.program, step.inputs, step.outputs
+        given, made = map(self._operands, (inputs, outputs))
+        strides = [[list(o.strides) for o in operands] for operands in (given, made)]
+        pairs = paired(program, given, made)
+        if pairs is not None:
+            program, strides = pairs.program, [pairs.input_strides, pairs.output_strides]
+            inputs = [inputs[i] for i in pairs.inputs]
+            outputs = [outputs[i] for i in pairs.outputs]
         row = encode(
-            step.program,
+            program,
             [self.size(n) for n in step.space],
-            [[self.size(s) for s in p.strides] for p in step.inputs],
-            [[self.size(s) for s in p.strides] for p in step.outputs],
+            *strides,
             # Memory of their own is never where another's is.
-            apart={p.memory for p in step.inputs}.isdisjoint(p.memory for p in step.outputs),
+            apart={p.memory for p in inputs}.isdisjoint(p.memory for p in outputs),
         )
-        row = self._paired(number, step, row)
+        if pairs is None:
+            row = self._paired(number, step, row)
+        else:
+            self._pairs.pop(number, None)
         self.programs[number] = row.fused
         self._encoded[number] = row
-        found = [*zip(row.inputs, step.inputs, strict=True)]
-        found += zip(row.outputs, step.outputs, strict=True)
+        found = [*zip(row.inputs, inputs, strict=True)]
+        found += zip(row.outputs, outputs, strict=True)
         places = [(word, p.memory, self._offset(p)) for word, p in found]
         return list(row.words), places
+
+    def _operands(self, places: Sequence[Place]) -> list[Operand]:
+        return [
+            Operand(p.memory, self.size(p.offset), tuple(self.size(s) for s in p.strides))
+            for p in places
+        ]
 
     def _paired(self, number: int, step: ProgramStep, row: Row) -> Row:
         """A row with a function for the step before as well, if there can be one."""
