@@ -3,6 +3,7 @@
 Complex numbers are pairs, real part first."""
 
 from std.sys import simd_width_of
+from std.utils.index import IndexList
 
 from ..core.memory import Address
 from ..gemm.panels import transpose
@@ -92,6 +93,49 @@ def _store_pairs[
             j += 1
 
 
+@fieldwise_init
+struct _Recombined[dtype: DType, width: Int](TrivialRegisterPassable):
+    """Numbers of a transform and those that mirror them, both parts."""
+
+    var re: SIMD[Self.dtype, Self.width]
+    var im: SIMD[Self.dtype, Self.width]
+    var mirror_re: SIMD[Self.dtype, Self.width]
+    var mirror_im: SIMD[Self.dtype, Self.width]
+
+
+@always_inline
+def _recombined[
+    dtype: DType, //, joins: Bool, width: Int
+](
+    a: _Recombined[dtype, width], c: SIMD[dtype, width], s: SIMD[dtype, width]
+) -> _Recombined[dtype, width]:
+    """One step of `_split`, with roots `c + i s`."""
+    var er = a.re + a.mirror_re
+    var ei = a.im - a.mirror_im
+    comptime if joins:
+        # (a - conj b) times the conjugate root.
+        var dr = a.re - a.mirror_re
+        var di = a.im + a.mirror_im
+        var tr = dr * c + di * s
+        var ti = di * c - dr * s
+        return {er - ti, ei + tr, er + ti, tr - ei}
+    else:
+        # (a - conj b) / i times the root.
+        var dr = a.im + a.mirror_im
+        var di = a.mirror_re - a.re
+        var tr = dr * c - di * s
+        var ti = dr * s + di * c
+        var half = Scalar[dtype](0.5)
+        return {(er + tr) * half, (ei + ti) * half, (er - tr) * half, (ti - ei) * half}
+
+
+def _backwards[width: Int]() -> IndexList[width]:
+    var lanes = IndexList[width](0)
+    for i in range(width):
+        lanes[i] = width - 1 - i
+    return lanes
+
+
 @always_inline
 def _split[
     dtype: DType, //, lanes: Int, joins: Bool
@@ -100,50 +144,60 @@ def _split[
     numbers of the transform of the `2 n` real ones; `joins` is the way back,
     times 2. Planes `[2, n, lanes]` and `[2, n + 1, lanes]`."""
     comptime V = SIMD[dtype, lanes]
+    comptime width = simd_width_of[dtype]()
+    comptime backwards = _backwards[width]()
     var from_size = (n + 1 if joins else n) * lanes
     var to_size = (n if joins else n + 1) * lanes
+    # The planes of the way back change places: the inverse follows.
+    var yr = y.unsafe_offset(to_size if joins else 0)
+    var yi = y.unsafe_offset(0 if joins else to_size)
+    var xi = x.unsafe_offset(from_size)
     var roots = n // 2 + 1
-    for k in range(roots):
-        var c = table[unsafe_offset=k]
-        var s = table[unsafe_offset = roots + k]
-        var mirror = n - k
+    var k = 0
+    while k < roots:
+        comptime if lanes == 1:
+            if k > 0 and k + width <= roots:
+                var at = n - k - width + 1
+                var all = _recombined[joins](
+                    _Recombined[dtype, width](
+                        x.unsafe_load[width=width](k),
+                        xi.unsafe_load[width=width](k),
+                        x.unsafe_load[width=width](at).shuffle[mask=backwards](),
+                        xi.unsafe_load[width=width](at).shuffle[mask=backwards](),
+                    ),
+                    table.unsafe_load[width=width](k),
+                    table.unsafe_load[width=width](roots + k),
+                )
+                yr.unsafe_store(k, all.re)
+                yi.unsafe_store(k, all.im)
+                yr.unsafe_store(at, all.mirror_re.shuffle[mask=backwards]())
+                yi.unsafe_store(at, all.mirror_im.shuffle[mask=backwards]())
+                k += width
+                continue
+        var mirror = (n - k) * lanes
         var other = mirror
         comptime if not joins:
-            other = mirror % n
-        var ar = x.unsafe_load[width=lanes](k * lanes)
-        var ai = x.unsafe_load[width=lanes](from_size + k * lanes)
-        var br = x.unsafe_load[width=lanes](other * lanes)
-        var bi = x.unsafe_load[width=lanes](from_size + other * lanes)
-        var er = ar + br
-        var ei = ai - bi
+            other = mirror % (n * lanes)
+        var both = _Recombined[dtype, lanes](
+            x.unsafe_load[width=lanes](k * lanes),
+            xi.unsafe_load[width=lanes](k * lanes),
+            x.unsafe_load[width=lanes](other),
+            xi.unsafe_load[width=lanes](other),
+        )
         comptime if joins:
             if k == 0:
                 # The imaginary parts of the first and the last are not looked at.
-                ei = V(0)
-                ai = V(0)
-                bi = V(0)
-            # (a - conj b) times the conjugate root.
-            var dr = ar - br
-            var di = ai + bi
-            var tr = dr * c + di * s
-            var ti = di * c - dr * s
-            # The planes change places: the inverse follows.
-            y.unsafe_store(to_size + k * lanes, er - ti)
-            y.unsafe_store(k * lanes, ei + tr)
-            if k > 0:
-                y.unsafe_store(to_size + mirror * lanes, er + ti)
-                y.unsafe_store(mirror * lanes, tr - ei)
-        else:
-            # (a - conj b) / i times the root.
-            var dr = ai + bi
-            var di = br - ar
-            var tr = dr * c - di * s
-            var ti = dr * s + di * c
-            var half = Scalar[dtype](0.5)
-            y.unsafe_store(k * lanes, (er + tr) * half)
-            y.unsafe_store(to_size + k * lanes, (ei + ti) * half)
-            y.unsafe_store(mirror * lanes, (er - tr) * half)
-            y.unsafe_store(to_size + mirror * lanes, (ti - ei) * half)
+                both.im = V(0)
+                both.mirror_im = V(0)
+        var one = _recombined[joins](
+            both, V(table[unsafe_offset=k]), V(table[unsafe_offset = roots + k])
+        )
+        yr.unsafe_store(k * lanes, one.re)
+        yi.unsafe_store(k * lanes, one.im)
+        if not joins or k > 0:
+            yr.unsafe_store(mirror, one.mirror_re)
+            yi.unsafe_store(mirror, one.mirror_im)
+        k += 1
 
 
 comptime C2C = 0

@@ -40,27 +40,42 @@ struct Gather:
         comptime for d in range(axis + 1, rank):
             step *= x.dim_size[d]()
         var rows = count // n
-        var each = max(1, GRAIN // n)
+        # Lines of few elements wait for memory.
+        var each = max(1, GRAIN // (n + 8))
 
         def work(lower: Int, upper: Int) {
             var x, var index, var xp, var ip, var op, var n, var step
         }:
+            # The position of a line among the others, and where it begins in `x`.
+            var at = Array[Int, rank](fill=0)
+            var strides = Array[Int, rank](fill=0)
+            var base = 0
+            var rest = lower
+            var stride = x.dim_size[last]()
+            comptime for d in range(last - 1, -1, -1):
+                at[d] = rest % index.dim_size[d]()
+                comptime if d != axis:
+                    strides[d] = stride
+                base += at[d] * strides[d]
+                rest //= index.dim_size[d]()
+                stride *= x.dim_size[d]()
             for row in range(lower, upper):
-                var base = 0
-                var rest = row
-                var stride = x.dim_size[last]()
-                comptime for d in range(last - 1, -1, -1):
-                    comptime if d != axis:
-                        base += rest % index.dim_size[d]() * stride
-                    rest //= index.dim_size[d]()
-                    stride *= x.dim_size[d]()
                 var source = xp.unsafe_offset(base)
                 var places = ip.unsafe_offset(row * n)
                 var to = op.unsafe_offset(row * n)
                 for j in range(n):
-                    var at = Int(places[unsafe_offset=j]) * step
+                    var from_ = Int(places[unsafe_offset=j]) * step
                     comptime if axis != last:
-                        at += j
-                    to[unsafe_offset=j] = source[unsafe_offset=at]
+                        from_ += j
+                    to[unsafe_offset=j] = source[unsafe_offset=from_]
+                var carries = True
+                comptime for d in range(last - 1, -1, -1):
+                    if carries:
+                        at[d] += 1
+                        base += strides[d]
+                        carries = at[d] == index.dim_size[d]()
+                        if carries:
+                            base -= at[d] * strides[d]
+                            at[d] = 0
 
         in_ranges(work, rows, ceildiv(rows, each))
