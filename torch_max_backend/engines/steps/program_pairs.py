@@ -29,10 +29,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class Paired:
-    """A program with pairs as operands.
+    """A program, with pairs as operands where it has some.
 
     Attributes:
-        program: It.
+        program: It, the very one that was given if it has none.
         inputs: The number of each input, of a pair that of its first half.
         outputs: The same of the outputs.
         input_strides: Strides of the inputs, in elements of its own.
@@ -46,26 +46,28 @@ class Paired:
     output_strides: Sequence[Sequence[int]]
 
 
-def paired(
-    program: Program, inputs: Sequence[Operand], outputs: Sequence[Operand]
-) -> Paired | None:
-    """The program with pairs where it reads or writes both halves of them.
+def paired(program: Program, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> Paired:
+    """The program with pairs where it reads or writes both halves of them; itself if it reduces.
 
     Args:
-        program: A program without reductions.
+        program: A program.
         inputs: Where its inputs lie.
-        outputs: Where its outputs lie.
-
-    Returns:
-        ``None`` if there are no pairs.
+        outputs: Where its outputs lie, then its reductions.
     """
+    plain = Paired(
+        program,
+        range(len(inputs)),
+        range(len(outputs)),
+        [o.strides for o in inputs],
+        [o.strides for o in outputs],
+    )
     if program.reductions:
-        return None
+        return plain
     dtypes = [*program.inputs, *(i.dtype for i in program.instructions)]
     read = _halves(inputs, program.inputs)
     written = _halves(outputs, [dtypes[v] for v in program.outputs])
     if not (read or written) or not _apart(inputs, outputs, read, written):
-        return None
+        return plain
     kept = [i for i in range(len(inputs)) if i not in read.values()]
     stored = [i for i in range(len(outputs)) if i not in written.values()]
     number: dict[int, int] = {}

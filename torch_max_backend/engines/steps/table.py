@@ -143,29 +143,23 @@ class Sized:
     def _program(
         self, number: int, step: ProgramStep
     ) -> tuple[list[int], list[tuple[int, int, int]]]:
-        program, inputs, outputs = step.program, step.inputs, step.outputs
-        given, made = map(self._operands, (inputs, outputs))
-        strides = [[list(o.strides) for o in operands] for operands in (given, made)]
-        pairs = paired(program, given, made)
-        if pairs is not None:
-            program, strides = pairs.program, [pairs.input_strides, pairs.output_strides]
-            inputs = [inputs[i] for i in pairs.inputs]
-            outputs = [outputs[i] for i in pairs.outputs]
+        form = paired(step.program, self._operands(step.inputs), self._operands(step.outputs))
         row = encode(
-            program,
+            form.program,
             [self.size(n) for n in step.space],
-            *strides,
+            form.input_strides,
+            form.output_strides,
             # Memory of their own is never where another's is.
-            apart={p.memory for p in inputs}.isdisjoint(p.memory for p in outputs),
+            apart={p.memory for p in step.inputs}.isdisjoint(p.memory for p in step.outputs),
         )
-        if pairs is None:
+        if form.program is step.program:
             row = self._paired(number, step, row)
         else:
             self._pairs.pop(number, None)
         self.programs[number] = row.fused
         self._encoded[number] = row
-        found = [*zip(row.inputs, inputs, strict=True)]
-        found += zip(row.outputs, outputs, strict=True)
+        found = [(w, step.inputs[i]) for w, i in zip(row.inputs, form.inputs, strict=True)]
+        found += [(w, step.outputs[i]) for w, i in zip(row.outputs, form.outputs, strict=True)]
         places = [(word, p.memory, self._offset(p)) for word, p in found]
         return list(row.words), places
 
