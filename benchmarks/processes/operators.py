@@ -43,6 +43,8 @@ def cases(size: str) -> Iterator[tuple[str, Case]]:
     yield from _movement(x, y)
     yield from _products(size)
     yield from _images(torch.randn(IMAGES[size]))
+    yield from _transforms(x, torch.randn(IMAGES[size]))
+    yield from _geometry(rows)
     yield "rand", (lambda a: torch.rand_like(a), [x])
     yield "randn", (lambda a: torch.randn_like(a), [x])
     yield "dropout", (lambda a: F.dropout(a, 0.1), [x])
@@ -90,6 +92,9 @@ def _reductions(x: Tensor, y: Tensor) -> Iterator[tuple[str, Case]]:
     yield "norm", (lambda a: torch.linalg.vector_norm(a, dim=1), [x])
     yield "logsumexp", (lambda a: a.logsumexp(1), [x])
     yield "cumsum", (lambda a: a.cumsum(1), [x])
+    yield "cumprod", (lambda a: a.cumprod(1), [y / 10 + 1])
+    yield "cummax", (lambda a: a.cummax(1), [x])
+    yield "logcumsumexp", (lambda a: a.logcumsumexp(1), [x])
     yield "softmax", (lambda a: a.softmax(1), [x])
     yield "log_softmax", (lambda a: a.log_softmax(1), [x])
     yield "layer_norm", (lambda a, w, b: F.layer_norm(a, w.shape, w, b), [x, y[0], y[1]])
@@ -106,6 +111,8 @@ def _movement(x: Tensor, y: Tensor) -> Iterator[tuple[str, Case]]:
     index = torch.randint(0, rows, x.shape)
     chosen = torch.randint(0, rows, (rows,))
     yield "gather", (lambda a, i: a.gather(0, i), [x, index])
+    column = torch.randint(0, x.shape[1], (rows, 1))
+    yield "gather column", (lambda a, i: a.gather(1, i), [x, column])
     yield "index_select", (lambda a, i: a.index_select(0, i), [x, chosen])
     yield "embedding", (lambda i, a: F.embedding(i, a), [chosen, x])
     yield "scatter_add", (lambda a, i, b: a.scatter_add(0, i, b), [x, index, y])
@@ -151,6 +158,7 @@ def _images(image: Tensor) -> Iterator[tuple[str, Case]]:
     yield "max_pool2d", (lambda a: F.max_pool2d(a, 2), [image])
     yield "avg_pool2d", (lambda a: F.avg_pool2d(a, 2), [image])
     yield "adaptive_avg_pool2d", (lambda a: F.adaptive_avg_pool2d(a, 7), [image])
+    yield "adaptive_max_pool2d", (lambda a: F.adaptive_max_pool2d(a, 7), [image])
     for mode in ("nearest", "bilinear", "bicubic"):
         yield (
             f"upsample {mode}",
@@ -158,6 +166,36 @@ def _images(image: Tensor) -> Iterator[tuple[str, Case]]:
         )
     grid = torch.rand(image.shape[0], *image.shape[2:], 2) * 2 - 1
     yield "grid_sample", (lambda a, g: F.grid_sample(a, g, align_corners=False), [image, grid])
+
+
+def _transforms(x: Tensor, image: Tensor) -> Iterator[tuple[str, Case]]:
+    """Fourier transforms and complex numbers, results as pairs."""
+    pairs = x.view(*x.shape[:-1], -1, 2)
+    size = image.shape[-2:]
+    yield "rfft", (lambda a: torch.view_as_real(torch.fft.rfft(a)), [x])
+    yield "irfft", (lambda a: torch.fft.irfft(torch.view_as_complex(a)), [pairs])
+    yield "fft2", (lambda a: torch.view_as_real(torch.fft.fft2(a)), [image])
+    yield "rfft2", (lambda a: torch.view_as_real(torch.fft.rfft2(a)), [image])
+    half = torch.randn(*image.shape[:2], size[0], size[1] // 2 + 1, 2)
+    yield "irfft2", (lambda a: torch.fft.irfft2(torch.view_as_complex(a), s=size), [half])
+    queries = x.view(1, x.shape[0], -1, 32, 2)
+    yield "complex rotary", (_rotated, [queries, torch.randn(x.shape[0], 1, 32, 2)])
+
+
+def _rotated(x: Tensor, angles: Tensor) -> Tensor:
+    return torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(angles))
+
+
+def _geometry(rows: int) -> Iterator[tuple[str, Case]]:
+    """Points, planes and their distances."""
+    points = torch.randn(32 * rows, 3)
+    yield "cross", (torch.linalg.cross, [points, torch.randn_like(points)])
+    yield (
+        "affine_grid",
+        (lambda t: F.affine_grid(t, [4, 3, 64, rows], False), [torch.randn(4, 2, 3)]),
+    )
+    many = torch.randn(rows // 4, 32)
+    yield "cdist", (torch.cdist, [many, torch.randn_like(many)])
 
 
 def _powers(x: Tensor, weight: Tensor) -> Tensor:

@@ -64,6 +64,8 @@ comptime MERGE = 2
 comptime END = 3
 # The results of whole rows, with the distance of the results above these bits.
 comptime WHOLE = 4
+# As `ADD`, of blocks whose rows are reduced.
+comptime ADD_ACROSS = 5
 
 
 @always_inline
@@ -163,16 +165,34 @@ def _reduction(total: Words) -> Reduction:
 def _accumulators(parts: Parts, tile: Extent) -> Int:
     """Positions of a tile that are not reduced."""
     var rows = 1
-    for i in range(parts.dims - parts.reduced):
+    for i in range(parts.kept()):
         rows *= tile.size[i]
-    return rows
+    return rows * tile.size[parts.dims - 1] if parts.across else rows
+
+
+@always_inline
+def _reduced(parts: Parts, tile: Extent) -> Int:
+    """Elements of a tile for each of these positions."""
+    var n = 1
+    for i in range(parts.kept(), parts.kept() + parts.reduced):
+        n *= tile.size[i]
+    return n
+
+
+@always_inline
+def _most_accumulators(parts: Parts) -> Int:
+    """Those of a whole tile."""
+    var most = 1
+    for i in range(parts.kept()):
+        most *= Int(parts.tiles[unsafe_offset=i])
+    return most * Int(parts.tiles[unsafe_offset = parts.dims - 1]) if parts.across else most
 
 
 @no_inline
 def _write_totals(parts: Parts, tile: Extent, totals: Bytes, most: Int):
     """Writes the results of a tile's reductions."""
     var rows = _accumulators(parts, tile)
-    var kept = parts.dims - parts.reduced
+    var last = parts.dims - 1
     for k in range(parts.count(11)):
         var total = parts.total(k)
         var strides = total.unsafe_offset(TOTAL)
@@ -181,7 +201,10 @@ def _write_totals(parts: Parts, tile: Extent, totals: Bytes, most: Int):
         for i in range(rows):
             var place = 0
             var rest = i
-            for d in range(kept - 1, -1, -1):
+            if parts.across:
+                place = rest % tile.size[last] * Int(strides[unsafe_offset=last])
+                rest = rest // tile.size[last]
+            for d in range(parts.kept() - 1, -1, -1):
                 var at = tile.start[d] + rest % tile.size[d]
                 rest = rest // tile.size[d]
                 place += at * Int(strides[unsafe_offset=d])
@@ -193,10 +216,8 @@ def _write_totals(parts: Parts, tile: Extent, totals: Bytes, most: Int):
 def _whole(parts: Parts, tile: Extent, at: Words, totals: Bytes, most: Int):
     """The reductions of rows that a tile has all of."""
     var rows = _accumulators(parts, tile)
-    var kept = parts.dims - parts.reduced
-    var n = 1
-    for i in range(kept, parts.dims):
-        n *= tile.size[i]
+    var kept = parts.kept()
+    var n = _reduced(parts, tile)
     # The dim along which there are several rows, if it is one only.
     var along = -1
     var several = 0
@@ -255,12 +276,10 @@ def _units(row: Words, first: Int, end: Int, shared: Bytes, fused: Int64):
                 next_tile(parts, tile)
         return
     # Totals of all positions of a whole tile that are not reduced.
-    var most = 1
-    for i in range(parts.dims - parts.reduced):
-        most *= Int(parts.tiles[unsafe_offset=i])
+    var most = _most_accumulators(parts)
     var reductions = parts.count(11)
     var own = scratch.unsafe_offset(parts.count(17))
-    if inner == 1 and splits == 1:
+    if inner == 1 and splits == 1 and not parts.across:
         for unit in range(first, end):
             _tile(parts, tile, at, fused)
             _whole(parts, tile, at, own, most)
@@ -282,14 +301,13 @@ def _units(row: Words, first: Int, end: Int, shared: Bytes, fused: Int64):
             _reduction(parts.total(k))(mine, mine, Int64(rows), 0, BEGIN)
         for _ in range(begin, stop):
             _tile(parts, tile, at, fused)
-            var n = 1
-            for i in range(parts.dims - parts.reduced, parts.dims):
-                n *= tile.size[i]
+            var n = _reduced(parts, tile)
             for k in range(reductions):
                 var total = parts.total(k)
                 var mine = totals.unsafe_offset(k * most * ACCUMULATOR)
                 var block = address(at[unsafe_offset = Int(total[unsafe_offset=1])])
-                _reduction(total)(mine, block, Int64(rows), Int64(n), ADD)
+                var mode = Int64(ADD_ACROSS if parts.across else ADD)
+                _reduction(total)(mine, block, Int64(rows), Int64(n), mode)
             next_tile(parts, tile)
         if splits == 1:
             tile = tile_at(parts, unit * inner)
@@ -319,9 +337,7 @@ def run(row: Words, fused: Int64 = 0):
     if splits == 1 and tasks <= 1:
         _units(row, 0, units, row.unsafe_bitcast[Int8](), fused)
         return
-    var most = 1
-    for i in range(parts.dims - parts.reduced):
-        most *= Int(parts.tiles[unsafe_offset=i])
+    var most = _most_accumulators(parts)
     var each = parts.count(11) * most * ACCUMULATOR
     var memory = List[Int64](length=units * each // 8 if splits > 1 else 1, fill=0)
     var shared = untracked(memory.unsafe_ptr().unsafe_bitcast[Int8]())

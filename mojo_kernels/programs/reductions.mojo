@@ -20,6 +20,8 @@ comptime MERGE = 2
 comptime END = 3
 # The results of whole rows, with the distance of the results above these bits.
 comptime WHOLE = 4
+# As `ADD`, of a block that has a column for each total.
+comptime ADD_ACROSS = 5
 # Vectors that are added up one after the other.
 comptime BLOCK = 32
 
@@ -71,6 +73,44 @@ def _add(total: Pointer[Float64, Untracked], value: Float64, lacks: Float64):
 
 
 @always_inline
+def _add_columns[
+    dtype: DType, w: Int, several: Int
+](totals: Bytes, x: Bytes, columns: Int, column: Int, rows: Int):
+    """Adds `several * w` columns of a block of short floats to their totals."""
+    comptime Sums = SIMD[DType.float64, w]
+    var sums = Array[Sums, several](fill=Sums(0))
+    for first in range(0, rows, BLOCK):
+        var some = Array[SIMD[DType.float32, w], several](fill=SIMD[DType.float32, w](0))
+        for i in range(first, min(rows, first + BLOCK)):
+            comptime for u in range(several):
+                var v = load[dtype, w](x, i * columns + column + u * w)
+                some[u] += rebind[SIMD[DType.float32, w]](v)
+        comptime for u in range(several):
+            sums[u] += some[u].cast[DType.float64]()
+    var to = totals.unsafe_bitcast[Float64]().unsafe_offset(2 * column)
+    comptime for u in range(several):
+        # Between the totals is what they lack.
+        var spread = sums[u].interleave(Sums(0))
+        var known = to.unsafe_load[width = 2 * w](2 * u * w)
+        to.unsafe_store(2 * u * w, known + rebind[SIMD[DType.float64, 2 * w]](spread))
+
+
+@no_inline
+def _across[dtype: DType](totals: Bytes, x: Bytes, columns: Int, rows: Int):
+    comptime w = vector[dtype]()
+    var j = 0
+    while j + 4 * w <= columns:
+        _add_columns[dtype, w, 4](totals, x, columns, j, rows)
+        j += 4 * w
+    while j + w <= columns:
+        _add_columns[dtype, w, 1](totals, x, columns, j, rows)
+        j += w
+    while j < columns:
+        _add_columns[dtype, 1, 1](totals, x, columns, j, rows)
+        j += 1
+
+
+@always_inline
 def reduce[
     kind: StaticString, dtype: DType
 ](totals: Bytes, x: Bytes, rows: Int64, n: Int64, mode: Int64):
@@ -80,6 +120,10 @@ def reduce[
     comptime memory = DType.uint8 if dtype == DType.bool else dtype
     comptime precise = kind == "sum" and work.is_floating_point()
     comptime held = DType.float64 if precise else work
+    comptime if precise and work == DType.float32:
+        if mode == ADD_ACROSS:
+            _across[dtype](totals, x, Int(rows), Int(n))
+            return
     if mode & 7 == WHOLE:
         var step = Int(mode >> 3)
         var sink = totals.unsafe_bitcast[Scalar[memory]]()

@@ -21,6 +21,7 @@ comptime INPUT = 4
 comptime STEP = 6
 comptime OUTPUT = 4
 comptime TOTAL = 5
+comptime ACROSS = 256
 
 
 @always_inline
@@ -29,7 +30,8 @@ def address(word: Int64) -> Bytes:
     return Pointer(to=address).unsafe_bitcast[Bytes]()[]
 
 
-# Words of the head: 2 dims, 3 how many of the last are reduced, 4 slots, 5 fills, 6 inputs, 7 those
+# Words of the head: 2 dims, 3 how many of the last are reduced, and `ACROSS` if the last of all is
+# kept and those before it are, 4 slots, 5 fills, 6 inputs, 7 those
 # of them that are loaded once, 8 instructions that run once, 9 the others, 10 outputs,
 # 11 reductions, 12 tiles of the dims that are not reduced, 13 those of the others, 14 tasks at
 # most, 15 into how many parts reductions are split, 16 elements of a whole tile, 17 bytes of
@@ -42,6 +44,8 @@ struct Parts(Movable):
     var row: Words
     var dims: Int
     var reduced: Int
+    # Whether one kept dim, which tiles have all of, comes behind the reduced ones.
+    var across: Bool
     var sizes: Words
     var tiles: Words
     var slots: Words
@@ -58,7 +62,8 @@ struct Parts(Movable):
         var steps = Int(row[unsafe_offset=8] + row[unsafe_offset=9])
         self.row = row
         self.dims = dims
-        self.reduced = Int(row[unsafe_offset=3])
+        self.reduced = Int(row[unsafe_offset=3]) % ACROSS
+        self.across = Int(row[unsafe_offset=3]) >= ACROSS
         self.sizes = row.unsafe_offset(HEAD)
         self.tiles = self.sizes.unsafe_offset(dims)
         self.slots = self.tiles.unsafe_offset(dims)
@@ -71,6 +76,11 @@ struct Parts(Movable):
     @always_inline
     def count(self, word: Int) -> Int:
         return Int(self.row[unsafe_offset=word])
+
+    @always_inline
+    def kept(self) -> Int:
+        """How many dims come before the reduced ones."""
+        return self.dims - self.reduced - Int(self.across)
 
     @always_inline
     def input(self, i: Int) -> Words:

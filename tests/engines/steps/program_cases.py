@@ -27,6 +27,14 @@ _ONE = {
     "acosh": torch.acosh, "atanh": torch.atanh, "sinh": torch.sinh, "cosh": torch.cosh,
     "mantissa": lambda x: torch.frexp(x)[0], "exponent": lambda x: torch.frexp(x)[1],
 }  # fmt: skip
+
+
+def _pair(a, b):
+    """Two numbers as one integer."""
+    kind = torch.uint64 if a.itemsize == 4 else torch.uint32
+    return torch.stack([a, b], -1).view(kind).squeeze(-1)
+
+
 _TWO = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
     "max": torch.maximum, "min": torch.minimum, "equal": torch.eq, "not_equal": torch.ne,
@@ -36,7 +44,7 @@ _TWO = {
     "logaddexp2": torch.logaddexp2, "mod": torch.remainder, "fmod": torch.fmod,
     "floor_div": torch.floor_divide, "next": torch.nextafter,
     "left": torch.bitwise_left_shift, "right": torch.bitwise_right_shift, "gcd": torch.gcd,
-    "lcm": torch.lcm,
+    "lcm": torch.lcm, "pair": _pair,
 }  # fmt: skip
 
 

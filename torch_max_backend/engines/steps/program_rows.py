@@ -33,6 +33,8 @@ from torch_max_backend.engines.steps.rowwise import by_rows
 _SCRATCH, _SLOTS, _UNIFORM, _ACCUMULATOR = 65536, 256, 64, 16
 _IN_PLACE, _SPREAD, _COPIED = range(3)
 
+# Dtypes of sums that may lie beside each other, and what says so of a row.
+_ACROSS, _ACROSS_WORD = ("float32", "float16", "bfloat16"), 256
 # Cheap operations on elements that make a task, and the most parts of a reduction.
 _GRAIN, _PARTS = 65536, 64
 
@@ -73,8 +75,12 @@ def _encoded(
     """Layers of a model repeat."""
     stored = len(program.outputs)
     kept = len(output_strides[stored]) if program.reductions else len(sizes)
-    space = Space(sizes, kept, input_strides, output_strides[:stored], output_strides[stored:])
-    length = longest(program, dtypes_of(program), space.inputs, math.prod(space.sizes))
+    dtypes = dtypes_of(program)
+    across = all(kind == "sum" and dtypes[v] in _ACROSS for kind, v in program.reductions)
+    space = Space(
+        sizes, kept, input_strides, output_strides[:stored], output_strides[stored:], across
+    )
+    length = longest(program, dtypes, space.inputs, math.prod(space.sizes))
     while True:
         encoding = _Encoding(program, space, apart, length)
         row = encoding.row()
@@ -107,7 +113,10 @@ class _Encoding:
         self.sizes, self.kept = space.sizes, space.kept
         self.inputs, self.outputs, self.totals = space.inputs, space.outputs, space.totals
         self.count = math.prod(self.sizes)
-        self.tiles, self.crossed = tiles_of(self.sizes, self.inputs, self.outputs, length)
+        self.across = space.across
+        self.tiles, self.crossed = tiles_of(
+            self.sizes, self.inputs, self.outputs, length, self.kept if self.across else None
+        )
         self.length = math.prod(self.tiles)
         self.same: list[bool] = []
         self.once: list[bool] = []
@@ -276,7 +285,9 @@ class _Encoding:
                     self.words.stores.append([*store, *[0] * len(self.sizes)])
                 slot = expanded[value]
             function = addresses[f"reduce_{kind}", dtype]
-            strides = [*self.totals[j], *[0] * (len(self.sizes) - self.kept)]
+            behind = self.totals[j][self.kept :]
+            between = [0] * (len(self.sizes) - self.kept - len(behind))
+            strides = [*self.totals[j][: self.kept], *between, *behind]
             self.words.totals.append([function, slot, 0, itemsize(dtype), 0, *strides])
 
     def _needed(self) -> set[int]:
@@ -361,15 +372,19 @@ class _Encoding:
             splits = max(1, min(inner, cost // _GRAIN // max(1, outer), _PARTS))
         scratch = self.offset
         if parts.totals:
-            rows = math.prod(self.tiles[: self.kept])
+            rows = math.prod(self.tiles[: self.kept]) * (self.tiles[-1] if self.across else 1)
             self.offset += len(parts.totals) * rows * _ACCUMULATOR
+        reduced = dims - self.kept
+        if self.across:
+            reduced += _ACROSS_WORD - 1
         head = [
-            addresses[PROGRAM,], 0, dims, dims - self.kept, len(self.slots), len(parts.fills),
+            addresses[PROGRAM,], 0, dims, reduced, len(self.slots), len(parts.fills),
             len(order), len(first), len(parts.once), len(parts.uniform) + len(parts.steps),
             len(parts.stores), len(parts.totals), outer, inner, tasks, splits, self.length, scratch,
             0, len(parts.uniform), *self.sizes, *self.tiles, *self.slots,
         ]  # fmt: skip
-        return parts.row(head, order, fused, tasks, inner == splits == 1)
+        whole = inner == splits == 1 and not self.across
+        return parts.row(head, order, fused, tasks, whole)
 
     def _cost(self) -> int:
         """About how much work the program is, in elements of a cheap operation."""

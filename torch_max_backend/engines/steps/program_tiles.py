@@ -51,6 +51,7 @@ def tiles_of(
     inputs: Sequence[Sequence[int]],
     outputs: Sequence[Sequence[int]],
     length: int,
+    reduced: int | None = None,
 ) -> tuple[list[int], bool]:
     """The sizes of tiles, and whether they cross rows that lie in another order.
 
@@ -59,9 +60,14 @@ def tiles_of(
         inputs: Strides of the inputs.
         outputs: Strides of the outputs.
         length: Elements of a tile at most.
+        reduced: The dim that is reduced across the last one, of which tiles have all, if one is.
     """
     last = len(sizes) - 1
     tiles = [1] * len(sizes)
+    if reduced is not None:
+        tiles[last] = sizes[last]
+        tiles[reduced] = _even(sizes[reduced], max(1, length // max(1, sizes[last])), 1)
+        return tiles, False
     strided = _across(sizes, [*inputs, *outputs])
     if strided is not None:
         side = 64 if length == _PLAIN else 32

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch_max_backend.engines.steps.planner.graph import Value
-from torch_max_backend.engines.steps.planner.sizes import Sizes, product
-from torch_max_backend.engines.steps.planner.tasks import Number, Pointwise, Reduce, Task
+from torch_max_backend.engines.steps.planner.groups import Group, is_all_of, reshaped, seen
+from torch_max_backend.engines.steps.planner.sizes import product
+from torch_max_backend.engines.steps.planner.tasks import Pointwise, Reduce, Task
 from torch_max_backend.engines.steps.planner.views import View, same_strides
 
 # Operations of one pass: more would not keep their registers in the first cache.
@@ -18,28 +18,6 @@ MOST_VIEWS = 24
 # Elements that are worth being read once by two passes, and tasks between those at most: what waits
 # for the second one keeps its memory.
 LARGE, NEAR = 16384, 24
-
-
-@dataclass(eq=False)
-class Group:
-    """Tasks that run as one step: element-wise ones over the same sizes, or one of another kind.
-
-    Attributes:
-        tasks: In an order in which they can run.
-        space: The sizes over which they run; of a reduction, its last dim is reduced.
-        order: Where the first of them is in the graph.
-    """
-
-    tasks: list[Task]
-    space: Sizes = ()
-    order: int = 0
-    # What each reads and where it writes, in the dims of ``space``.
-    reads: dict[Task, list[View | Number]] = field(default_factory=dict)
-    writes: dict[Task, View] = field(default_factory=dict)
-
-    @property
-    def reduces(self) -> bool:
-        return any(isinstance(t, Reduce) for t in self.tasks)
 
 
 def fused(tasks: list[Task], aliases: Mapping[Value, Value]) -> list[Group]:
@@ -118,7 +96,7 @@ class _Fusion:
             if len(producers) != 1 or not isinstance(producers[0], Pointwise):
                 continue
             producer = producers[0]
-            if producer not in self.group or not _is_all_of(producer.to):
+            if producer not in self.group or not is_all_of(producer.to):
                 continue
             above, below = self.group[producer], self.group[task]
             if above is below or above.reduces:
@@ -128,20 +106,35 @@ class _Fusion:
 
     def _join_neighbours(self) -> None:
         """Join groups that read the same memory element for element, so that it is read once."""
-        readers: dict[Any, list[Group]] = {}
+        readers: dict[Any, list[tuple[Group, View]]] = {}
         for group in dict.fromkeys(self.group[t] for t in self.tasks):
             for reads in group.reads.values() if self._keeps_still(group) else ():
                 for view in reads:
                     if isinstance(view, View) and self._is_large(group, view):
-                        key = (view.root, view.offset, view.strides, group.space)
-                        known = readers.setdefault(key, [])
-                        if group not in known:
-                            known.append(group)
-        for groups in readers.values():
-            for one in groups[1:]:
-                first, other = self.group[groups[0].tasks[0]], self.group[one.tasks[0]]
+                        # In whatever order of the dims.
+                        dims = frozenset(zip(view.shape, view.strides, strict=True))
+                        known = readers.setdefault((view.root, view.offset, dims), [])
+                        if all(group is not other for other, _ in known):
+                            known.append((group, view))
+        for known in readers.values():
+            for one, view in known[1:]:
+                first, other = self.group[known[0][0].tasks[0]], self.group[one.tasks[0]]
                 if first is not other and self._are_neighbours(first, other):
-                    self._join(first, other)
+                    self._join_over_one_space(first, other, view)
+
+    def _join_over_one_space(self, first: Group, other: Group, view: View) -> None:
+        """Join two groups that read a view's memory, once the dims of both are in one order."""
+        turned, fixed = (other, first) if first.reduces else (first, other)
+        here, there = seen(turned, view), seen(fixed, view)
+        if here is None or there is None:
+            return
+        if here.strides != there.strides or turned.space != fixed.space:
+            changed = reshaped(turned, fixed.space, here, there)
+            if changed is None:
+                return
+            turned.space, turned.reads, turned.writes = changed
+        if not self._torn(first, other):
+            self._join(first, other)
 
     def _keeps_still(self, group: Group) -> bool:
         """Whether none of a group's memory is written in place: a group that has been joined may
@@ -171,7 +164,7 @@ class _Fusion:
         for one, other in ((a, b), (b, a)):
             if any(self.group[n] is other for t in one.tasks for n in self.needs[t]):
                 return False
-        return self._fits(a, b) and not self._torn(a, b) and not self._circular(a, b)
+        return self._fits(a, b) and not self._circular(a, b)
 
     def _fits(self, above: Group, below: Group) -> bool:
         if len(above.tasks) + len(below.tasks) > MOST:
@@ -220,18 +213,18 @@ class _Fusion:
         """Make the two groups one, if both can run over the sizes of one of them."""
         made = above.writes[producer]
         # What the task reads, as it lies in the memory that the producer writes densely.
-        if not _is_all_of(view):
+        if not is_all_of(view):
             return
         reads = below.reads[task]
         seen = next((r for r in reads if isinstance(r, View) and r.root is view.root), None)
         if seen is None:
             return
         if not self._same_place(above, below, made, seen):
-            changed = None if below.reduces else _reshaped(below, above.space, seen, made)
+            changed = None if below.reduces else reshaped(below, above.space, seen, made)
             if changed is not None:
                 below.space, below.reads, below.writes = changed
             else:
-                changed = _reshaped(above, below.space, made, seen)
+                changed = reshaped(above, below.space, made, seen)
                 if changed is None:
                     return
                 above.space, above.reads, above.writes = changed
@@ -306,68 +299,3 @@ class _Fusion:
                 if not needs[user]:
                     heapq.heappush(ready, (self._last(user), id(user), user))
         return result if len(result) == len(groups) else None
-
-
-def _is_all_of(view: View) -> bool:
-    """Whether a view has each element of its root's memory once."""
-    if product(view.shape) != product(view.root.shape):
-        return False
-    return all(s != 0 or n == 1 for n, s in zip(view.shape, view.strides, strict=True))
-
-
-def _reshaped(
-    group: Group, space: Sizes, here: View, there: View
-) -> tuple[Sizes, dict[Task, list[View | Number]], dict[Task, View]] | None:
-    """A group over other sizes, or ``None`` where its memory does not allow that.
-
-    Args:
-        group: The group.
-        space: The sizes.
-        here: Memory as the group has it.
-        there: The same memory as the other group has it, over ``space``.
-    """
-    order = _permutation(here, there, space)
-    if order is not None:
-        turn = [*order]
-
-        def change(view: View) -> View | None:
-            return view.transpose(turn)
-
-    elif here.is_dense() and there.is_dense() and here.offset == there.offset:
-
-        def change(view: View) -> View | None:
-            return view.reshape(space)
-
-    else:
-        return None
-    reads: dict[Task, list[View | Number]] = {}
-    writes: dict[Task, View] = {}
-    for task in group.tasks:
-        changed: list[Any] = []
-        for view in group.reads[task]:
-            new = change(view) if isinstance(view, View) else view
-            if new is None:
-                return None
-            changed.append(new)
-        to = change(group.writes[task])
-        if to is None or isinstance(task, Reduce):
-            return None
-        reads[task], writes[task] = changed, to
-    return space, reads, writes
-
-
-def _permutation(here: View, there: View, space: Sizes) -> list[int] | None:
-    """The order of the dims of ``here`` that makes it ``there``."""
-    if len(here.shape) != len(space) or here.offset != there.offset:
-        return None
-    order = []
-    for size, stride in zip(space, there.strides, strict=True):
-        found = [
-            i
-            for i, (n, s) in enumerate(zip(here.shape, here.strides, strict=True))
-            if n == size and s == stride and i not in order
-        ]
-        if not found:
-            return None
-        order.append(found[0])
-    return order

@@ -16,8 +16,9 @@ from torch_max_backend.engines.steps.planner.sizes import (
     product,
     quotient,
 )
-from torch_max_backend.engines.steps.planner.tasks import Kernel, Reduce
+from torch_max_backend.engines.steps.planner.tasks import Kernel, Pointwise, Reduce
 from torch_max_backend.engines.steps.planner.views import View, kept
+from torch_max_backend.engines.steps.program_space import part_across
 
 if TYPE_CHECKING:
     from torch_max_backend.engines.steps.planner.lowering import Lowering
@@ -227,7 +228,8 @@ def _reduce(lowering: Lowering, node: Node) -> None:
         return
     keep = [i for i, n in enumerate(view.shape) if n != 1 and i != axis]
     operand = kept(view, [*keep, axis])
-    if parameters["beside"] and any(n != 1 for n in view.shape[axis + 1 :]):
+    beside = parameters["beside"] and any(n != 1 for n in view.shape[axis + 1 :])
+    if beside and not (kind == "sum" and _is_made_by_a_program(lowering, view)):
         outer, inner = product(view.shape[:axis]), view.shape[axis + 1]
         rows = _seen(lowering.dense(view, node.origin), (outer, view.shape[axis], inner))
         to = _seen(whole, (outer, 1, inner))
@@ -237,6 +239,16 @@ def _reduce(lowering: Lowering, node: Node) -> None:
         return
     to = kept(whole, keep)
     lowering.add(Reduce(kind, operand, to, node.origin))
+
+
+def _is_made_by_a_program(lowering: Lowering, view: View) -> bool:
+    """Whether sums beside each other are of what a program computes, which can add it up itself."""
+    inner = view.shape[-1]
+    if view.dtype not in ("float32", "float16", "bfloat16") or not isinstance(inner, int):
+        return False
+    makers = [t for t in lowering.tasks if any(v.root is view.root for v in t.writes)]
+    made = len(makers) == 1 and isinstance(makers[0], Pointwise) and makers[0].name != "copy"
+    return made and part_across(inner) is not None
 
 
 def _attention(lowering: Lowering, node: Node) -> None:

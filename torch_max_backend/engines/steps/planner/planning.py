@@ -8,8 +8,9 @@ from typing import Any
 
 from torch_max_backend.engines.steps.planner.assembled import read_through
 from torch_max_backend.engines.steps.planner.code import Code, key
-from torch_max_backend.engines.steps.planner.fusion import Group, fused
+from torch_max_backend.engines.steps.planner.fusion import fused
 from torch_max_backend.engines.steps.planner.graph import StepGraph, Value
+from torch_max_backend.engines.steps.planner.groups import Group
 from torch_max_backend.engines.steps.planner.in_place import write_in_place
 from torch_max_backend.engines.steps.planner.instances import instance_of, is_own
 from torch_max_backend.engines.steps.planner.lowering import lowered
