@@ -135,7 +135,8 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
 # With --all-samples only: MAX compiles all of these, and each is much like another case.
 THOROUGH = {
     "nonzero of many", "argwhere", "mask of rows", "mask, bfloat16", "mask, bool", "values to rows",
-    "unique of floats", "unique, bool", "unique, uint8", "bincount of nothing",
+    "unique of floats", "unique, bool", "unique, uint8", "bincount of nothing", "nonzero_static",
+    "mask beside an index", "unique, NaN",
 }  # fmt: skip
 
 
