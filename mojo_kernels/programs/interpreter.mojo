@@ -64,8 +64,8 @@ comptime MERGE = 2
 comptime END = 3
 # The results of whole rows, with the distance of the results above these bits.
 comptime WHOLE = 4
-# As `ADD`, of blocks whose rows are reduced.
-comptime ADD_ACROSS = 5
+# Added to these where totals lie across.
+comptime BESIDE = 8
 
 
 @always_inline
@@ -209,7 +209,10 @@ def _write_totals(parts: Parts, tile: Extent, totals: Bytes, most: Int):
                 rest = rest // tile.size[d]
                 place += at * Int(strides[unsafe_offset=d])
             var to = address(total[unsafe_offset=4]).unsafe_offset(place * bytes)
-            _reduction(total)(mine.unsafe_offset(i * ACCUMULATOR), to, 1, 0, END)
+            if parts.across:
+                _reduction(total)(mine, to, Int64(rows), Int64(i), END + BESIDE)
+            else:
+                _reduction(total)(mine.unsafe_offset(i * ACCUMULATOR), to, 1, 0, END)
 
 
 @no_inline
@@ -298,7 +301,7 @@ def _units(row: Words, first: Int, end: Int, shared: Bytes, fused: Int64):
             totals = shared.unsafe_offset(unit * reductions * most * ACCUMULATOR)
         for k in range(reductions):
             var mine = totals.unsafe_offset(k * most * ACCUMULATOR)
-            _reduction(parts.total(k))(mine, mine, Int64(rows), 0, BEGIN)
+            _reduction(parts.total(k))(mine, mine, Int64(rows), 0, parts.mode(BEGIN))
         for _ in range(begin, stop):
             _tile(parts, tile, at, fused)
             var n = _reduced(parts, tile)
@@ -306,8 +309,7 @@ def _units(row: Words, first: Int, end: Int, shared: Bytes, fused: Int64):
                 var total = parts.total(k)
                 var mine = totals.unsafe_offset(k * most * ACCUMULATOR)
                 var block = address(at[unsafe_offset = Int(total[unsafe_offset=1])])
-                var mode = Int64(ADD_ACROSS if parts.across else ADD)
-                _reduction(total)(mine, block, Int64(rows), Int64(n), mode)
+                _reduction(total)(mine, block, Int64(rows), Int64(n), parts.mode(ADD))
             next_tile(parts, tile)
         if splits == 1:
             tile = tile_at(parts, unit * inner)
@@ -359,7 +361,7 @@ def run(row: Words, fused: Int64 = 0):
                     var place = k * most * ACCUMULATOR
                     _reduction(parts.total(k))(
                         first.unsafe_offset(place), other.unsafe_offset(place), Int64(rows), 0,
-                        MERGE,
+                        parts.mode(MERGE),
                     )
             _write_totals(parts, tile, first, most)
     _ = memory^

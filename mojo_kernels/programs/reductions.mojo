@@ -8,7 +8,7 @@ from std.sys import size_of
 from std.utils.numerics import isfinite
 
 from ..core.accumulators import Accumulator, both, in_pairs, rounding, start
-from ..core.memory import Untracked
+from ..core.memory import Address, Untracked
 from .operations import Bytes, load, to_memory, vector, wide
 
 comptime TOTAL = 16
@@ -20,8 +20,9 @@ comptime MERGE = 2
 comptime END = 3
 # The results of whole rows, with the distance of the results above these bits.
 comptime WHOLE = 4
-# As `ADD`, of a block that has a column for each total.
-comptime ADD_ACROSS = 5
+# Added to these where a block has a column for each total: in so many totals' bytes first float64
+# sums, then float32 sums of the last rows, then how many rows these are.
+comptime BESIDE = 8
 # Vectors that are added up one after the other.
 comptime BLOCK = 32
 
@@ -72,42 +73,95 @@ def _add(total: Pointer[Float64, Untracked], value: Float64, lacks: Float64):
     total.unsafe_store(1, total[unsafe_offset=1] + rest + lacks)
 
 
-@always_inline
-def _add_columns[
-    dtype: DType, w: Int, several: Int
-](totals: Bytes, x: Bytes, columns: Int, column: Int, rows: Int):
-    """Adds `several * w` columns of a block of short floats to their totals."""
-    comptime Sums = SIMD[DType.float64, w]
-    var sums = Array[Sums, several](fill=Sums(0))
-    for first in range(0, rows, BLOCK):
-        var some = Array[SIMD[DType.float32, w], several](fill=SIMD[DType.float32, w](0))
-        for i in range(first, min(rows, first + BLOCK)):
-            comptime for u in range(several):
-                var v = load[dtype, w](x, i * columns + column + u * w)
-                some[u] += rebind[SIMD[DType.float32, w]](v)
+@fieldwise_init
+struct _Beside(TrivialRegisterPassable):
+    """Sums beside each other."""
+
+    var sums: Address[DType.float64]
+    var recent: Address[DType.float32]
+    var columns: Int
+
+    @always_inline
+    def __init__(out self, totals: Bytes, columns: Int):
+        self.sums = totals.unsafe_bitcast[Float64]()
+        self.recent = totals.unsafe_offset(8 * columns).unsafe_bitcast[Float32]()
+        self.columns = columns
+
+    @always_inline
+    def rows(self) -> Address[DType.int64]:
+        """How many rows the recent sums are of: behind the one of the last column."""
+        var place = (self.columns + 1) // 2 * 2
+        return self.recent.unsafe_offset(place).unsafe_bitcast[Int64]()
+
+    @no_inline
+    def begin(self):
+        for j in range(self.columns):
+            self.sums[unsafe_offset=j] = 0
+            self.recent[unsafe_offset=j] = 0
+        self.rows()[] = 0
+
+    @no_inline
+    def flush(self):
+        """Adds the recent sums to the others."""
+        comptime w = vector[DType.float64]()
+        var j = 0
+        while j + w <= self.columns:
+            var more = self.recent.unsafe_load[width=w](j).cast[DType.float64]()
+            self.sums.unsafe_store(j, self.sums.unsafe_load[width=w](j) + more)
+            self.recent.unsafe_store(j, SIMD[DType.float32, w](0))
+            j += w
+        while j < self.columns:
+            self.sums[unsafe_offset=j] += self.recent[unsafe_offset=j].cast[DType.float64]()
+            self.recent[unsafe_offset=j] = 0
+            j += 1
+        self.rows()[] = 0
+
+    @no_inline
+    def add[dtype: DType](self, x: Bytes, rows: Int):
+        """Adds the rows of a block."""
+        comptime w = vector[dtype]()
+        for first in range(0, rows, BLOCK):
+            var some = min(BLOCK, rows - first)
+            if Int(self.rows()[]) + some > BLOCK:
+                self.flush()
+            self.rows()[] += Int64(some)
+            var j = 0
+            while j + 4 * w <= self.columns:
+                self._columns[dtype, w, 4](x, j, first, some)
+                j += 4 * w
+            while j + w <= self.columns:
+                self._columns[dtype, w, 1](x, j, first, some)
+                j += w
+            while j < self.columns:
+                self._columns[dtype, 1, 1](x, j, first, some)
+                j += 1
+
+    @always_inline
+    def _columns[
+        dtype: DType, w: Int, several: Int
+    ](self, x: Bytes, column: Int, first: Int, rows: Int):
+        comptime Sums = SIMD[DType.float32, w]
+        var sums = Array[Sums, several](fill=Sums(0))
         comptime for u in range(several):
-            sums[u] += some[u].cast[DType.float64]()
-    var to = totals.unsafe_bitcast[Float64]().unsafe_offset(2 * column)
-    comptime for u in range(several):
-        # Between the totals is what they lack.
-        var spread = sums[u].interleave(Sums(0))
-        var known = to.unsafe_load[width = 2 * w](2 * u * w)
-        to.unsafe_store(2 * u * w, known + rebind[SIMD[DType.float64, 2 * w]](spread))
+            sums[u] = self.recent.unsafe_load[width=w](column + u * w)
+        for i in range(first, first + rows):
+            comptime for u in range(several):
+                var v = load[dtype, w](x, i * self.columns + column + u * w)
+                sums[u] += rebind[Sums](v)
+        comptime for u in range(several):
+            self.recent.unsafe_store(column + u * w, sums[u])
 
+    @no_inline
+    def merge(self, other: Self):
+        self.flush()
+        other.flush()
+        for j in range(self.columns):
+            self.sums[unsafe_offset=j] += other.sums[unsafe_offset=j]
 
-@no_inline
-def _across[dtype: DType](totals: Bytes, x: Bytes, columns: Int, rows: Int):
-    comptime w = vector[dtype]()
-    var j = 0
-    while j + 4 * w <= columns:
-        _add_columns[dtype, w, 4](totals, x, columns, j, rows)
-        j += 4 * w
-    while j + w <= columns:
-        _add_columns[dtype, w, 1](totals, x, columns, j, rows)
-        j += w
-    while j < columns:
-        _add_columns[dtype, 1, 1](totals, x, columns, j, rows)
-        j += 1
+    @always_inline
+    def value(self, column: Int) -> Float32:
+        var rest = self.recent[unsafe_offset=column].cast[DType.float64]()
+        return (self.sums[unsafe_offset=column] + rest).cast[DType.float32]()
 
 
 @always_inline
@@ -121,8 +175,17 @@ def reduce[
     comptime precise = kind == "sum" and work.is_floating_point()
     comptime held = DType.float64 if precise else work
     comptime if precise and work == DType.float32:
-        if mode == ADD_ACROSS:
-            _across[dtype](totals, x, Int(rows), Int(n))
+        if mode & 7 != WHOLE and mode & BESIDE != 0:
+            var beside = _Beside(totals, Int(rows))
+            if mode == BEGIN + BESIDE:
+                beside.begin()
+            elif mode == ADD + BESIDE:
+                beside.add[dtype](x, Int(n))
+            elif mode == MERGE + BESIDE:
+                beside.merge(_Beside(x, Int(rows)))
+            else:
+                var value = to_memory[memory](beside.value(Int(n)).cast[work]())
+                x.unsafe_bitcast[Scalar[memory]]().unsafe_store(0, value)
             return
     if mode & 7 == WHOLE:
         var step = Int(mode >> 3)

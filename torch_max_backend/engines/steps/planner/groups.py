@@ -50,6 +50,8 @@ def reshaped(
         here: Memory as the group has it.
         there: The same memory as the other group has it, over ``space``.
     """
+    if group.reduces:
+        return None
     order = _permutation(here, there, space)
     if order is not None:
         turn = [*order]
@@ -81,7 +83,7 @@ def reshaped(
                 return None
             changed.append(new)
         to = change(group.writes[task])
-        if to is None or isinstance(task, Reduce):
+        if to is None:
             return None
         reads[task], writes[task] = changed, to
     return space, reads, writes

@@ -18,7 +18,7 @@ from torch_max_backend.engines.steps.planner.sizes import (
 )
 from torch_max_backend.engines.steps.planner.tasks import Kernel, Pointwise, Reduce
 from torch_max_backend.engines.steps.planner.views import View, kept
-from torch_max_backend.engines.steps.program_space import part_across
+from torch_max_backend.engines.steps.program_space import adds_across
 
 if TYPE_CHECKING:
     from torch_max_backend.engines.steps.planner.lowering import Lowering
@@ -248,7 +248,7 @@ def _is_made_by_a_program(lowering: Lowering, view: View) -> bool:
         return False
     makers = [t for t in lowering.tasks if any(v.root is view.root for v in t.writes)]
     made = len(makers) == 1 and isinstance(makers[0], Pointwise) and makers[0].name != "copy"
-    return made and part_across(inner) is not None
+    return made and adds_across(inner)
 
 
 def _attention(lowering: Lowering, node: Node) -> None:
