@@ -88,7 +88,11 @@ def _columns_on_cpu[
     var tables = Tables[dtype](n, 0)
     var room = 2 * (max(tables.length, n) + 1)
     var memory = List[Scalar[dtype]](unsafe_uninit_length=tables.size)
-    var lanes = width if inner >= width else 1
+    # As many columns at a time as a vector has, or what is next to that.
+    var lanes = 1
+    comptime for part in range(3):
+        if lanes == 1 and inner >= width >> part:
+            lanes = max(1, width >> part)
     var blocks = ceildiv(inner, lanes)
     var units = outer * blocks
     var tasks = task_count(units, units * tables.length * lanes * 4, GRAIN)
@@ -109,9 +113,13 @@ def _columns_on_cpu[
             var at = 2 * (unit // blocks * n * inner + column)
             var from_ = x.unsafe_offset(at)
             var to = y.unsafe_offset(at)
-            if lanes > 1:
-                transform_columns[width](from_, to, 2 * inner, n, tables, a, b, inverse, factor)
-            else:
+            comptime for part in range(3):
+                comptime several = max(1, width >> part)
+                if several > 1 and lanes == several:
+                    transform_columns[several](
+                        from_, to, 2 * inner, n, tables, a, b, inverse, factor
+                    )
+            if lanes == 1:
                 transform_columns[1](from_, to, 2 * inner, n, tables, a, b, inverse, factor)
 
     in_numbered_ranges(some, units, tasks)
