@@ -11,13 +11,20 @@ _DIMS = 8
 # Totals beside each other that a program adds up, and from how many on functions of whole rows (see
 # `rowwise.py`) and a kernel for the sums are faster.
 _LEAST_ACROSS, _WIDE = 16, 256
+# Elements of the rows that are added up: a tile has none of other rows.
+_WORTH = 2048
 # How well operands of a stride are copied line by line.
 _NEARNESS = {0: 0.5, 1: 1.0, 2: 0.8}
 
 
-def adds_across(size: int) -> bool:
-    """Whether a program adds up what lies along rows of so many totals beside each other itself."""
-    return _LEAST_ACROSS <= size < _WIDE
+def adds_across(columns: int, rows: int) -> bool:
+    """Whether a program adds up rows of totals that lie beside each other itself.
+
+    Args:
+        columns: How many totals.
+        rows: How many are added up to them.
+    """
+    return _LEAST_ACROSS <= columns < _WIDE and columns * rows >= _WORTH
 
 
 class Space:
@@ -73,7 +80,7 @@ class Space:
 
     def _lies_across(self, kept: Sequence[_Dim], reduced: Sequence[_Dim]) -> bool:
         """Whether neighbours lie along the last dim that is kept only."""
-        if not kept or len(reduced) != 1 or not adds_across(kept[-1][0]):
+        if not kept or len(reduced) != 1 or not adds_across(kept[-1][0], reduced[0][0]):
             return False
         near, far = kept[-1][1], reduced[0][1]
         shared = range(self._count)

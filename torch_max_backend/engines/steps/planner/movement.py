@@ -241,14 +241,19 @@ def _reduce(lowering: Lowering, node: Node) -> None:
     lowering.add(Reduce(kind, operand, to, node.origin))
 
 
+# Rows of a size that varies are taken for so many.
+_UNKNOWN = 1024
+
+
 def _is_made_by_a_program(lowering: Lowering, view: View) -> bool:
     """Whether sums beside each other are of what a program computes, which can add it up itself."""
-    inner = view.shape[-1]
+    rows, inner = view.shape[-2:]
     if view.dtype not in ("float32", "float16", "bfloat16") or not isinstance(inner, int):
         return False
+    if not adds_across(inner, rows if isinstance(rows, int) else _UNKNOWN):
+        return False
     makers = [t for t in lowering.tasks if any(v.root is view.root for v in t.writes)]
-    made = len(makers) == 1 and isinstance(makers[0], Pointwise) and makers[0].name != "copy"
-    return made and adds_across(inner)
+    return len(makers) == 1 and isinstance(makers[0], Pointwise) and makers[0].name != "copy"
 
 
 def _attention(lowering: Lowering, node: Node) -> None:
