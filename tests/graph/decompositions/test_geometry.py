@@ -37,6 +37,7 @@ def test_a_cross_product_of_other_lengths_is_torchs_error() -> None:
         assert_as_eager(function, _x(5, 4), _x(5, 4))
 
 
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid")
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("sizes", [(3, 2, 5, 40), (1, 1, 1, 17), (2, 4, 3, 5, 9), (2, 1, 1, 1, 1)])
 def test_affine_grids(sizes: tuple[int, ...], align_corners: bool) -> None:
