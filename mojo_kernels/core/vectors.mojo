@@ -9,8 +9,8 @@ from std.utils.index import IndexList
 from .memory import Address
 
 
-# Steps between numbers that vectors are read from and written to.
-comptime STEPS_BETWEEN = 4
+# How far apart the numbers of a vector lie in memory at most.
+comptime MOST_APART = 4
 
 
 def _lanes_of_every[width: Int, stride: Int, part: Int, start: Int]() -> IndexList[width]:
@@ -31,7 +31,7 @@ def every[
     dtype: DType, //, stride: Int, width: Int = simd_width_of[dtype]()
 ](source: Address[dtype]) -> SIMD[dtype, width]:
     """`width` numbers that lie `stride` apart, up to 4; no memory past the last is read."""
-    comptime assert stride <= STEPS_BETWEEN, "such steps have no vectors"
+    comptime assert stride <= MOST_APART, "such steps have no vectors"
     comptime if stride == 1 or width == 1:
         return source.unsafe_load[width=width](0)
     elif stride == 2:
@@ -68,7 +68,7 @@ def _copy_every[
 def _copy_strided[
     dtype: DType, //
 ](to: Address[dtype], source: Address[dtype], stride: Int, count: Int):
-    comptime for step in range(2, STEPS_BETWEEN + 1):
+    comptime for step in range(2, MOST_APART + 1):
         if stride == step:
             _copy_every[step](to, source, count)
             return
@@ -88,26 +88,20 @@ def copy_line[
 
 
 def _lanes_apart[width: Int, stride: Int, part: Int]() -> IndexList[width]:
-    """Which lane goes to each place of a part of `width` places, -1 for none."""
-    var lanes = IndexList[width](-1)
+    """Which lane goes to each place of a part of `width` places, or to the one before it that is
+    written."""
+    var lanes = IndexList[width](0)
     for i in range(width):
-        if (part * width + i) % stride == 0:
-            lanes[i] = (part * width + i) // stride
+        lanes[i] = (part * width + i) // stride
     return lanes
 
 
-def _present[width: Int](lanes: IndexList[width]) -> SIMD[DType.bool, width]:
+def _written[width: Int, stride: Int, part: Int]() -> SIMD[DType.bool, width]:
+    """Which places of a part are written."""
     var found = SIMD[DType.bool, width](fill=False)
     for i in range(width):
-        found[i] = lanes[i] >= 0
+        found[i] = (part * width + i) % stride == 0
     return found
-
-
-def _not_negative[width: Int](lanes: IndexList[width]) -> IndexList[width]:
-    var result = lanes
-    for i in range(width):
-        result[i] = max(0, lanes[i])
-    return result
 
 
 @always_inline
@@ -117,10 +111,8 @@ def _spread[
     """Writes a vector to places that lie `stride` apart."""
     comptime for part in range(stride):
         comptime lanes = _lanes_apart[width, stride, part]()
-        comptime there = _present(lanes)
-        masked_store(
-            some.shuffle[mask = _not_negative(lanes)](), to.unsafe_offset(part * width), there
-        )
+        comptime there = _written[width, stride, part]()
+        masked_store(some.shuffle[mask=lanes](), to.unsafe_offset(part * width), there)
 
 
 @no_inline
@@ -128,7 +120,7 @@ def spread_line[
     dtype: DType, //
 ](to: Address[dtype], source: Address[dtype], stride: Int, count: Int):
     """Copies `count` numbers to places that lie `stride` apart, and writes nothing between them."""
-    comptime for step in range(2, STEPS_BETWEEN + 1):
+    comptime for step in range(2, MOST_APART + 1):
         if stride == step:
             comptime for part in range(3):
                 comptime width = max(1, simd_width_of[dtype]() >> part)

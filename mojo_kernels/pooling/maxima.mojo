@@ -7,7 +7,7 @@ from std.sys import simd_width_of
 from std.utils.numerics import isnan, min_or_neg_inf
 
 from ..core.memory import Address, untracked
-from ..core.vectors import STEPS_BETWEEN, every
+from ..core.vectors import MOST_APART, every
 from .window import Axis, even, inner, is_even
 
 # Positions are of this width in registers.
@@ -182,7 +182,7 @@ def max_row[
         comptime for part in range(3):
             # Narrower vectors for what has fewer windows.
             comptime some = max(1, width >> part)
-            if small and wide.stride <= STEPS_BETWEEN and whole[1] - whole[0] >= some:
+            if small and wide.stride <= MOST_APART and whole[1] - whole[0] >= some:
                 while x < wide.output:
                     if x < whole[0] or x >= whole[1]:
                         var found = max_of_window(plane, d, h, wide.strided(x), deep, high, wide)
@@ -195,7 +195,7 @@ def max_row[
                     var first = at * wide.stride - wide.padding
                     var to = values.unsafe_offset(at)
                     var into = positions.unsafe_offset(at)
-                    comptime for step in range(1, STEPS_BETWEEN + 1):
+                    comptime for step in range(1, MOST_APART + 1):
                         if wide.stride == step:
                             _max_of_windows[step, some](
                                 to, into, plane, d, h, first, deep, high, wide

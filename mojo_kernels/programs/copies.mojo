@@ -4,7 +4,7 @@ from std.memory import Pointer, unsafe_memcpy
 from std.utils.index import IndexList
 
 from ..core.memory import Address
-from ..core.vectors import STEPS_BETWEEN, copy_line, spread_line
+from ..core.vectors import MOST_APART, copy_line, spread_line
 from .table_row import Bytes, DIMS
 
 # Elements of a value that is the same everywhere.
@@ -41,7 +41,7 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
             t.unsafe_offset(to_row).unsafe_bitcast[Int8](), to, Plane(rows - 1, columns, to_row, 1, 0, 1)
         )
         return
-    if to_column == 1 and 1 <= column <= STEPS_BETWEEN:
+    if to_column == 1 and 1 <= column <= MOST_APART:
         for i in range(rows):
             copy_line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), column, columns)
     elif to_column == 1 and column == 0:
@@ -55,7 +55,7 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
             while j < columns:
                 line[unsafe_offset=j] = value[0]
                 j += 1
-    elif column == 1 and 2 <= to_column <= STEPS_BETWEEN:
+    elif column == 1 and 2 <= to_column <= MOST_APART:
         for i in range(rows):
             spread_line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), to_column, columns)
     elif to_column == 1 and row == 1:

@@ -64,8 +64,6 @@ comptime MERGE = 2
 comptime END = 3
 # The results of whole rows, with the distance of the results above these bits.
 comptime WHOLE = 4
-# Added to these where totals lie across.
-comptime BESIDE = 8
 
 
 @always_inline
@@ -210,7 +208,7 @@ def _write_totals(parts: Parts, tile: Extent, totals: Bytes, most: Int):
                 place += at * Int(strides[unsafe_offset=d])
             var to = address(total[unsafe_offset=4]).unsafe_offset(place * bytes)
             if parts.across:
-                _reduction(total)(mine, to, Int64(rows), Int64(i), END + BESIDE)
+                _reduction(total)(mine, to, Int64(rows), Int64(i), parts.mode(END))
             else:
                 _reduction(total)(mine.unsafe_offset(i * ACCUMULATOR), to, 1, 0, END)
 

@@ -22,6 +22,8 @@ comptime STEP = 6
 comptime OUTPUT = 4
 comptime TOTAL = 5
 comptime ACROSS = 256
+# Added to what reductions are asked to do where totals lie across (as in `reductions.mojo`).
+comptime BESIDE = 8
 
 
 @always_inline
@@ -30,8 +32,8 @@ def address(word: Int64) -> Bytes:
     return Pointer(to=address).unsafe_bitcast[Bytes]()[]
 
 
-# Words of the head: 2 dims, 3 how many of the last are reduced, and `ACROSS` if the last of all is
-# kept and those before it are, 4 slots, 5 fills, 6 inputs, 7 those
+# Words of the head: 2 dims, 3 how many of the last are reduced, plus `ACROSS` where one dim that is
+# kept comes behind those, 4 slots, 5 fills, 6 inputs, 7 those
 # of them that are loaded once, 8 instructions that run once, 9 the others, 10 outputs,
 # 11 reductions, 12 tiles of the dims that are not reduced, 13 those of the others, 14 tasks at
 # most, 15 into how many parts reductions are split, 16 elements of a whole tile, 17 bytes of
@@ -80,7 +82,7 @@ struct Parts(Movable):
     @always_inline
     def mode(self, mode: Int) -> Int64:
         """What reductions are asked to do, with totals that lie as this row's."""
-        return Int64(mode + 8 * Int(self.across))
+        return Int64(mode + BESIDE * Int(self.across))
 
     @always_inline
     def kept(self) -> Int:

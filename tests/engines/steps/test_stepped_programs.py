@@ -104,7 +104,7 @@ def test_pairs_of_16_bits(dtype: torch.dtype, fuse: str, monkeypatch: pytest.Mon
     torch.testing.assert_close(executable([x]), function(x), rtol=0, atol=0)
 
 
-def test_pairs_that_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_that_are_overwritten() -> None:
     """Numbers that are turned where they lie, and swapped."""
     chance = torch.Generator().manual_seed(0)
     x = torch.randn(9, 33, 2, generator=chance)

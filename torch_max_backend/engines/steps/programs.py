@@ -99,9 +99,12 @@ SIZES = {
 PAIRS = {"float32": "uint64", "float16": "uint32", "bfloat16": "uint32"}
 
 
+_BYTES = SIZES | {pair: 2 * SIZES[half] for half, pair in PAIRS.items()}
+
+
 def itemsize(dtype: str) -> int:
     """Bytes of an element."""
-    return {"uint64": 8, "uint32": 4}.get(dtype) or SIZES[dtype]
+    return _BYTES[dtype]
 
 
 def dtypes_of(program: Program) -> list[str]:

@@ -96,10 +96,11 @@ def _first_half(plane: Real, dim: int, size: Any) -> Real | None:
     node = plane.node
     if node.target is not aten.slice_scatter.default or not isinstance(size, int):
         return None
-    base, source, at, start, end, *step = node.args
-    filled = base.target in (aten.full.default, aten.full_like.default) and base.args[1] == 0
-    count = size // 2 + 1
-    if not filled or at % plane.value.dim() != dim or (start or 0, end) != (0, count) or step:
+    if len(node.args) != 5:  # others have a step, or are all of the rest
+        return None
+    base, source, at, start, end = node.args
+    first = at % plane.value.dim() == dim and (start or 0, end) == (0, size // 2 + 1)
+    if not first or not _is_zero(Real(plane.writer, base)):
         return None
     return Real(plane.writer, source)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch_max_backend.engines.steps.planner.graph import Value
-from torch_max_backend.engines.steps.planner.groups import Group, is_all_of, reshaped, seen
+from torch_max_backend.engines.steps.planner.groups import Group, is_all_of, read_of, reshaped
 from torch_max_backend.engines.steps.planner.sizes import product
 from torch_max_backend.engines.steps.planner.tasks import Pointwise, Reduce, Task
 from torch_max_backend.engines.steps.planner.views import View, same_strides
@@ -125,7 +125,7 @@ class _Fusion:
     def _join_over_one_space(self, first: Group, other: Group, view: View) -> None:
         """Join two groups that read a view's memory, once the dims of both are in one order."""
         turned, fixed = (other, first) if first.reduces else (first, other)
-        here, there = seen(turned, view), seen(fixed, view)
+        here, there = read_of(turned, view), read_of(fixed, view)
         if here is None or there is None:
             return
         if here.strides != there.strides or turned.space != fixed.space:

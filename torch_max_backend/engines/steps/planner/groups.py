@@ -89,7 +89,7 @@ def reshaped(
     return space, reads, writes
 
 
-def seen(group: Group, view: View) -> View | None:
+def read_of(group: Group, view: View) -> View | None:
     """Memory as a group reads it now."""
     for reads in group.reads.values():
         for read in reads:
