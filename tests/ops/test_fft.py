@@ -143,3 +143,20 @@ def test_gradients_of_real_transforms(shape: tuple[int, ...]) -> None:
                 lambda x, norm=norm, which=which: torch.view_as_real(which(x, dim=dims, norm=norm)),
                 x,
             )
+
+
+def test_real_parts_of_other_slices() -> None:
+    """What is no first half of a line is transformed whole."""
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 5, 2, generator=chance)
+
+    def function(x: Tensor) -> list[Tensor]:
+        z, part = torch.zeros(3, 8, dtype=torch.complex64), torch.view_as_complex(x)
+        slices = [
+            torch.slice_scatter(z, part, 1, 3), torch.slice_scatter(z, part[:, :4], 1, 0, 8, 2),
+            torch.slice_scatter(z[:, :5], part), torch.slice_scatter(z, part, 1, 0, 5),
+        ]  # fmt: skip
+        return [torch.fft.ifft(s, dim=1).real.clone() for s in slices]
+
+    _, executable = traced(function, [x])
+    torch.testing.assert_close(executable([x]), function(x))
