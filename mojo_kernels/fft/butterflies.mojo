@@ -1,5 +1,9 @@
 """Transforms of a few numbers, in registers."""
 
+from std.utils.index import IndexList
+
+# Those that `butterfly` knows.
+comptime RADICES = IndexList[6](8, 4, 2, 3, 5, 7)
 comptime Lanes[dtype: DType, width: Int, radix: Int] = Array[SIMD[dtype, width], radix]
 
 
@@ -46,8 +50,7 @@ def butterfly[
         im[2] = ai - ci
         re[3] = br - dr
         im[3] = bi - di
-    else:
-        comptime assert radix == 5, "no such butterfly"
+    elif radix == 5:
         comptime c1 = 0.309016994374947424102293417182819
         comptime c2 = -0.809016994374947424102293417182819
         comptime s1 = 0.951056516295153572116439333379382
@@ -78,3 +81,92 @@ def butterfly[
         im[2] = bi - di
         re[3] = br - dr
         im[3] = bi + di
+    elif radix == 7:
+        _seven[dtype, width, radix](re, im)
+    else:
+        comptime assert radix == 8, "no such butterfly"
+        _eight[dtype, width, radix](re, im)
+
+
+@always_inline
+def _seven[
+    dtype: DType, width: Int, radix: Int
+](mut re: Lanes[dtype, width, radix], mut im: Lanes[dtype, width, radix]):
+    comptime V = SIMD[dtype, width]
+    # Cosines and sines of the first to the third seventh of the circle.
+    comptime cosines = SIMD[DType.float64, 4](
+        0.623489801858733530525004884004,
+        -0.222520933956314404288902564497,
+        -0.900968867902419126236102319507,
+        0,
+    )
+    comptime sines = SIMD[DType.float64, 4](
+        0.781831482468029808708444526674,
+        0.974927912181823607018131682994,
+        0.433883739117558120475768332848,
+        0,
+    )
+    # What mirrors each other: its sum and its difference.
+    var sr = Lanes[dtype, width, 3](fill=0)
+    var si = Lanes[dtype, width, 3](fill=0)
+    var dr = Lanes[dtype, width, 3](fill=0)
+    var di = Lanes[dtype, width, 3](fill=0)
+    comptime for j in range(3):
+        sr[j] = re[j + 1] + re[6 - j]
+        si[j] = im[j + 1] + im[6 - j]
+        dr[j] = re[j + 1] - re[6 - j]
+        di[j] = im[j + 1] - im[6 - j]
+    var first_re = re[0]
+    var first_im = im[0]
+    re[0] = first_re + (sr[0] + sr[1] + sr[2])
+    im[0] = first_im + (si[0] + si[1] + si[2])
+    comptime for k in range(1, 4):
+        var ar = first_re
+        var ai = first_im
+        var br = V(0)
+        var bi = V(0)
+        comptime for j in range(3):
+            comptime turn = (j + 1) * k % 7
+            comptime c = cosines[min(turn, 7 - turn) - 1]
+            comptime s = sines[min(turn, 7 - turn) - 1] * (1.0 if turn < 4 else -1.0)
+            ar += sr[j] * Scalar[dtype](c)
+            ai += si[j] * Scalar[dtype](c)
+            br += di[j] * Scalar[dtype](s)
+            bi += dr[j] * Scalar[dtype](s)
+        re[k] = ar + br
+        im[k] = ai - bi
+        re[7 - k] = ar - br
+        im[7 - k] = ai + bi
+
+
+@always_inline
+def _eight[
+    dtype: DType, width: Int, radix: Int
+](mut re: Lanes[dtype, width, radix], mut im: Lanes[dtype, width, radix]):
+    """Two of four numbers, the second one's turned by eighths of the circle."""
+    comptime half_root = Scalar[dtype](0.707106781186547524400844362105)
+    var even_re = Lanes[dtype, width, 4](fill=0)
+    var even_im = Lanes[dtype, width, 4](fill=0)
+    var odd_re = Lanes[dtype, width, 4](fill=0)
+    var odd_im = Lanes[dtype, width, 4](fill=0)
+    comptime for k in range(4):
+        even_re[k] = re[2 * k]
+        even_im[k] = im[2 * k]
+        odd_re[k] = re[2 * k + 1]
+        odd_im[k] = im[2 * k + 1]
+    butterfly[dtype, width, 4](even_re, even_im)
+    butterfly[dtype, width, 4](odd_re, odd_im)
+    var r = odd_re[1]
+    odd_re[1] = (r + odd_im[1]) * half_root
+    odd_im[1] = (odd_im[1] - r) * half_root
+    r = odd_re[2]
+    odd_re[2] = odd_im[2]
+    odd_im[2] = -r
+    r = odd_re[3]
+    odd_re[3] = (odd_im[3] - r) * half_root
+    odd_im[3] = -(odd_im[3] + r) * half_root
+    comptime for k in range(4):
+        re[k] = even_re[k] + odd_re[k]
+        im[k] = even_im[k] + odd_im[k]
+        re[k + 4] = even_re[k] - odd_re[k]
+        im[k + 4] = even_im[k] - odd_im[k]

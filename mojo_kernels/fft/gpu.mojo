@@ -5,7 +5,7 @@ from max.algorithm import elementwise
 from max.gpu.host import DeviceContext
 
 from ..core.memory import Address
-from .butterflies import Lanes, butterfly
+from .butterflies import Lanes, RADICES, butterfly
 from .lines import C2C, C2R, R2C
 from .roots import Plan, root
 
@@ -27,7 +27,7 @@ def on_gpu[
     ctx: DeviceContext,
 ) raises:
     """A launch a pass, a thread a butterfly; pairs `[lines, n]` in `a` and `b`,
-    the roots of unity in `table`. Prime factors from 7 on are summed as written."""
+    the roots of unity in `table`. Prime factors from 11 on are summed as written."""
     var mirrors = kind == C2R or inverse
 
     @always_inline
@@ -73,15 +73,13 @@ def on_gpu[
     var to = b
     while length > 1:
         var radix = plan.radix(length)
-        if radix == 4:
-            _launch[4, target](from_, to, table, lines, n, length // 4, stride, ctx)
-        elif radix == 2:
-            _launch[2, target](from_, to, table, lines, n, length // 2, stride, ctx)
-        elif radix == 3:
-            _launch[3, target](from_, to, table, lines, n, length // 3, stride, ctx)
-        elif radix == 5:
-            _launch[5, target](from_, to, table, lines, n, length // 5, stride, ctx)
-        else:
+        var known = False
+        comptime for i in range(RADICES.size):
+            comptime each = RADICES[i]
+            if radix == each:
+                known = True
+                _launch[each, target](from_, to, table, lines, n, length // each, stride, ctx)
+        if not known:
             _launch_any[target](from_, to, table, lines, n, radix, length // radix, stride, ctx)
         stride *= radix
         length //= radix

@@ -4,10 +4,11 @@ vector computers", 1984).
 A line is two planes (real parts, imaginary parts) and each transform is the forward one: swapping the
 planes on the way in and out makes the inverse."""
 
+from std.memory import unsafe_stack_allocation
 from std.sys import simd_width_of
 
-from ..core.memory import Address
-from .butterflies import Lanes, butterfly
+from ..core.memory import Address, untracked
+from .butterflies import Lanes, RADICES, butterfly
 from .roots import Plan
 
 
@@ -30,7 +31,7 @@ def _one[
 
 @always_inline
 def _columns[
-    dtype: DType, //, radix: Int, width: Int
+    dtype: DType, //, radix: Int, width: Int, turns: Bool
 ](
     xr: Address[dtype],
     xi: Address[dtype],
@@ -39,24 +40,28 @@ def _columns[
     far: Int,
     stride: Int,
     start: Int,
-    end: Int,
     wr: Lanes[dtype, 1, radix],
     wi: Lanes[dtype, 1, radix],
-):
-    """Neighbours with the same twiddles, `width` at a time."""
+) -> Int:
+    """Neighbours with the same twiddles, `width` at a time; without `turns` these are 1. Returns
+    where it has stopped."""
     var re = Lanes[dtype, width, radix](fill=0)
     var im = Lanes[dtype, width, radix](fill=0)
     var q = start
-    while q + width <= end:
+    while q + width <= stride:
         _one[radix, width](xr.unsafe_offset(q), xi.unsafe_offset(q), far, re, im)
-        yr.unsafe_store(q, re[0])
-        yi.unsafe_store(q, im[0])
-        comptime for k in range(1, radix):
-            var a = SIMD[dtype, width](wr[k][0])
-            var b = SIMD[dtype, width](wi[k][0])
-            yr.unsafe_store(q + k * stride, re[k] * a - im[k] * b)
-            yi.unsafe_store(q + k * stride, re[k] * b + im[k] * a)
+        comptime for k in range(radix):
+            var r = re[k]
+            var i = im[k]
+            comptime if turns and k > 0:
+                var a = SIMD[dtype, width](wr[k][0])
+                var b = SIMD[dtype, width](wi[k][0])
+                r = re[k] * a - im[k] * b
+                i = re[k] * b + im[k] * a
+            yr.unsafe_store(q + k * stride, r)
+            yi.unsafe_store(q + k * stride, i)
         q += width
+    return q
 
 
 @no_inline
@@ -74,7 +79,6 @@ def radix_pass[
     """One pass: `y[q + s (r p + k)] = w**(p k) sum over j of x[q + s (p + m j)] w_r**(j k)`
     for `q < s`, `p < m`, `k < r`."""
     comptime width = simd_width_of[dtype]()
-    comptime narrow = 4
     var plane = (radix - 1) * m
     var wr = Lanes[dtype, 1, radix](fill=1)
     var wi = Lanes[dtype, 1, radix](fill=0)
@@ -90,14 +94,18 @@ def radix_pass[
         var ai = xi.unsafe_offset(stride * p)
         var br = yr.unsafe_offset(stride * p * radix)
         var bi = yi.unsafe_offset(stride * p * radix)
-        var whole = stride // width * width
-        var most = stride // narrow * narrow
-        if whole > 0:
-            _columns[radix, width](ar, ai, br, bi, far, stride, 0, whole, wr, wi)
-        if most > whole:
-            _columns[radix, narrow](ar, ai, br, bi, far, stride, whole, most, wr, wi)
-        if stride > most:
-            _columns[radix, 1](ar, ai, br, bi, far, stride, most, stride, wr, wi)
+        var q = 0
+        if p == 0:
+            q = _columns[radix, width, False](ar, ai, br, bi, far, stride, q, wr, wi)
+        else:
+            q = _columns[radix, width, True](ar, ai, br, bi, far, stride, q, wr, wi)
+        comptime for narrow in range(1, 4):
+            comptime if width >> narrow > 1:
+                q = _columns[radix, width >> narrow, True](
+                    ar, ai, br, bi, far, stride, q, wr, wi
+                )
+        if q < stride:
+            _ = _columns[radix, 1, True](ar, ai, br, bi, far, stride, q, wr, wi)
 
 
 @always_inline
@@ -114,10 +122,30 @@ def _first_pass[
     """The pass with stride 1: neighbours have twiddles of their own, and the
     results of one butterfly stand side by side."""
     comptime width = simd_width_of[dtype]()
+    var p = _first_columns[radix, width](xr, xi, yr, yi, table, m, 0)
+    comptime if width > 4:
+        p = _first_columns[radix, 4](xr, xi, yr, yi, table, m, p)
+    if p < m:
+        _ = _first_columns[radix, 1](xr, xi, yr, yi, table, m, p)
+
+
+@always_inline
+def _first_columns[
+    dtype: DType, //, radix: Int, width: Int
+](
+    xr: Address[dtype],
+    xi: Address[dtype],
+    yr: Address[dtype],
+    yi: Address[dtype],
+    table: Address[dtype],
+    m: Int,
+    start: Int,
+) -> Int:
+    """`width` butterflies at a time; returns where it has stopped."""
     var plane = (radix - 1) * m
     var re = Lanes[dtype, width, radix](fill=0)
     var im = Lanes[dtype, width, radix](fill=0)
-    var p = 0
+    var p = start
     while p + width <= m:
         _one[radix, width](xr.unsafe_offset(p), xi.unsafe_offset(p), m, re, im)
         comptime for k in range(1, radix):
@@ -129,18 +157,7 @@ def _first_pass[
         _woven(re, yr.unsafe_offset(radix * p))
         _woven(im, yi.unsafe_offset(radix * p))
         p += width
-    var one_re = Lanes[dtype, 1, radix](fill=0)
-    var one_im = Lanes[dtype, 1, radix](fill=0)
-    while p < m:
-        _one[radix, 1](xr.unsafe_offset(p), xi.unsafe_offset(p), m, one_re, one_im)
-        yr[unsafe_offset = radix * p] = one_re[0][0]
-        yi[unsafe_offset = radix * p] = one_im[0][0]
-        comptime for k in range(1, radix):
-            var a = table[unsafe_offset = (k - 1) * m + p]
-            var b = table[unsafe_offset = plane + (k - 1) * m + p]
-            yr[unsafe_offset = radix * p + k] = (one_re[k] * a - one_im[k] * b)[0]
-            yi[unsafe_offset = radix * p + k] = (one_re[k] * b + one_im[k] * a)[0]
-        p += 1
+    return p
 
 
 @always_inline
@@ -148,14 +165,24 @@ def _woven[
     dtype: DType, width: Int, radix: Int, //
 ](v: Lanes[dtype, width, radix], to: Address[dtype]):
     """Stores the first lane of each, then the second of each, and so on."""
-    comptime if radix == 4:
+    comptime if radix == 8 and width > 1:
+        var even = v[0].interleave(v[4]).interleave(v[2].interleave(v[6]))
+        var odd = v[1].interleave(v[5]).interleave(v[3].interleave(v[7]))
+        to.unsafe_store(0, even.interleave(odd))
+    elif radix == 4 and width > 1:
         to.unsafe_store(0, v[0].interleave(v[2]).interleave(v[1].interleave(v[3])))
-    elif radix == 2:
+    elif radix == 2 and width > 1:
         to.unsafe_store(0, v[0].interleave(v[1]))
     else:
         comptime for lane in range(width):
             comptime for k in range(radix):
                 to[unsafe_offset = lane * radix + k] = v[k][lane]
+
+
+# The largest radix of `any_radix_pass`.
+comptime LARGEST_RADIX = 127
+# Numbers of a butterfly of `any_radix_pass` that are summed up at a time.
+comptime _TOGETHER = 4
 
 
 @no_inline
@@ -171,84 +198,121 @@ def any_radix_pass[
     m: Int,
     stride: Int,
 ):
-    """`radix_pass` for any odd prime radix, by the sum as it is written."""
+    """`radix_pass` for any odd prime radix up to `LARGEST_RADIX`, by the sum as it is written."""
     comptime width = simd_width_of[dtype]()
-    var plane = (radix - 1) * m
-    var roots = table.unsafe_offset(2 * plane)
     for p in range(m):
-        for k in range(radix):
-            var wr = Scalar[dtype](1)
-            var wi = Scalar[dtype](0)
-            if k > 0:
-                wr = table[unsafe_offset = (k - 1) * m + p]
-                wi = table[unsafe_offset = plane + (k - 1) * m + p]
-            var q = 0
-            while q + width <= stride:
-                _sum[width](
-                    xr.unsafe_offset(q + stride * p),
-                    xi.unsafe_offset(q + stride * p),
-                    yr.unsafe_offset(q + stride * (p * radix + k)),
-                    yi.unsafe_offset(q + stride * (p * radix + k)),
-                    roots,
+        var ar = xr.unsafe_offset(stride * p)
+        var ai = xi.unsafe_offset(stride * p)
+        var br = yr.unsafe_offset(stride * p * radix)
+        var bi = yi.unsafe_offset(stride * p * radix)
+        var q = 0
+        comptime for part in range(5):
+            comptime some = max(1, width >> part)
+            while q + some <= stride:
+                _sums[some](
+                    ar.unsafe_offset(q),
+                    ai.unsafe_offset(q),
+                    br.unsafe_offset(q),
+                    bi.unsafe_offset(q),
+                    table,
                     radix,
-                    k,
-                    stride * m,
-                    wr,
-                    wi,
+                    m,
+                    p,
+                    stride,
                 )
-                q += width
-            while q < stride:
-                _sum[1](
-                    xr.unsafe_offset(q + stride * p),
-                    xi.unsafe_offset(q + stride * p),
-                    yr.unsafe_offset(q + stride * (p * radix + k)),
-                    yi.unsafe_offset(q + stride * (p * radix + k)),
-                    roots,
-                    radix,
-                    k,
-                    stride * m,
-                    wr,
-                    wi,
-                )
-                q += 1
+                q += some
 
 
-@always_inline
-def _sum[
+@no_inline
+def _sums[
     dtype: DType, //, width: Int
 ](
     xr: Address[dtype],
     xi: Address[dtype],
     yr: Address[dtype],
     yi: Address[dtype],
-    roots: Address[dtype],
+    table: Address[dtype],
     radix: Int,
-    k: Int,
-    far: Int,
-    wr: Scalar[dtype],
-    wi: Scalar[dtype],
+    m: Int,
+    p: Int,
+    stride: Int,
 ):
-    """One number of a butterfly. Terms that mirror each other are added first,
-    so that the real and the imaginary part of a root each multiply once."""
+    """A butterfly. What mirrors each other is added and subtracted once: the sums only meet the
+    cosines, the differences only the sines, and two results that mirror each other share both."""
+    comptime V = SIMD[dtype, width]
+    var far = stride * m
+    var half = radix // 2
+    comptime room = LARGEST_RADIX * width
+    var added = untracked(unsafe_stack_allocation[room, Scalar[dtype], alignment=64]())
+    var subtracted = untracked(unsafe_stack_allocation[room, Scalar[dtype], alignment=64]())
     var first_re = xr.unsafe_load[width=width](0)
     var first_im = xi.unsafe_load[width=width](0)
-    var re = first_re
-    var im = first_im
-    var turn = 0
-    for j in range(1, (radix + 1) // 2):
-        turn += k
-        if turn >= radix:
-            turn -= radix
-        var c = roots[unsafe_offset=turn]
-        var s = roots[unsafe_offset = radix + turn]
-        var ar = xr.unsafe_load[width=width](j * far)
-        var ai = xi.unsafe_load[width=width](j * far)
-        var br = xr.unsafe_load[width=width]((radix - j) * far)
-        var bi = xi.unsafe_load[width=width]((radix - j) * far)
-        re += (ar + br) * c - (ai - bi) * s
-        im += (ai + bi) * c + (ar - br) * s
-    yr.unsafe_store(0, re * wr - im * wi)
-    yi.unsafe_store(0, re * wi + im * wr)
+    var total_re = first_re
+    var total_im = first_im
+    for j in range(half):
+        var a = xr.unsafe_load[width=width]((j + 1) * far)
+        var b = xr.unsafe_load[width=width]((radix - 1 - j) * far)
+        added.unsafe_store(2 * j * width, a + b)
+        subtracted.unsafe_store(2 * j * width, a - b)
+        total_re += a + b
+        a = xi.unsafe_load[width=width]((j + 1) * far)
+        b = xi.unsafe_load[width=width]((radix - 1 - j) * far)
+        added.unsafe_store((2 * j + 1) * width, a + b)
+        subtracted.unsafe_store((2 * j + 1) * width, a - b)
+        total_im += a + b
+    yr.unsafe_store(0, total_re)
+    yi.unsafe_store(0, total_im)
+    var plane = (radix - 1) * m
+    var roots = table.unsafe_offset(2 * plane)
+    for first in range(1, half + 1, _TOGETHER):
+        var turn = Array[Int, _TOGETHER](fill=0)
+        var ar = Array[V, _TOGETHER](fill=first_re)
+        var ai = Array[V, _TOGETHER](fill=first_im)
+        var br = Array[V, _TOGETHER](fill=V(0))
+        var bi = Array[V, _TOGETHER](fill=V(0))
+        for j in range(half):
+            var sr = added.unsafe_load[width=width](2 * j * width)
+            var si = added.unsafe_load[width=width]((2 * j + 1) * width)
+            var dr = subtracted.unsafe_load[width=width](2 * j * width)
+            var di = subtracted.unsafe_load[width=width]((2 * j + 1) * width)
+            comptime for t in range(_TOGETHER):
+                turn[t] += first + t
+                if turn[t] >= radix:
+                    turn[t] -= radix
+                var c = roots[unsafe_offset = turn[t]]
+                var s = roots[unsafe_offset = radix + turn[t]]
+                ar[t] += sr * c
+                ai[t] += si * c
+                br[t] += di * s
+                bi[t] += dr * s
+        comptime for t in range(_TOGETHER):
+            var k = first + t
+            if k <= half:
+                _turned(yr, yi, ar[t] - br[t], ai[t] + bi[t], table, radix, k, m, p, stride)
+                k = radix - k
+                _turned(yr, yi, ar[t] + br[t], ai[t] - bi[t], table, radix, k, m, p, stride)
+
+
+@always_inline
+def _turned[
+    dtype: DType, width: Int, //
+](
+    yr: Address[dtype],
+    yi: Address[dtype],
+    re: SIMD[dtype, width],
+    im: SIMD[dtype, width],
+    table: Address[dtype],
+    radix: Int,
+    k: Int,
+    m: Int,
+    p: Int,
+    stride: Int,
+):
+    """Stores the `k`th number of a butterfly, times its twiddle."""
+    var wr = table[unsafe_offset = (k - 1) * m + p]
+    var wi = table[unsafe_offset = (radix - 1) * m + (k - 1) * m + p]
+    yr.unsafe_store(k * stride, re * wr - im * wi)
+    yi.unsafe_store(k * stride, re * wi + im * wr)
 
 
 @always_inline
@@ -275,15 +339,12 @@ def transform_planes[
         var m = length // radix
         var xi = x.unsafe_offset(size)
         var yi = y.unsafe_offset(size)
-        if radix == 4:
-            radix_pass[4](x, xi, y, yi, twiddles, m, stride)
-        elif radix == 2:
-            radix_pass[2](x, xi, y, yi, twiddles, m, stride)
-        elif radix == 3:
-            radix_pass[3](x, xi, y, yi, twiddles, m, stride)
-        elif radix == 5:
-            radix_pass[5](x, xi, y, yi, twiddles, m, stride)
-        else:
+        var known = False
+        comptime for i in range(RADICES.size):
+            if radix == RADICES[i]:
+                known = True
+                radix_pass[RADICES[i]](x, xi, y, yi, twiddles, m, stride)
+        if not known:
             any_radix_pass(x, xi, y, yi, twiddles, radix, m, stride)
         twiddles = twiddles.unsafe_offset(2 * (radix - 1) * m + 2 * radix)
         stride *= radix

@@ -4,11 +4,8 @@ factor."""
 from std.memory import Pointer
 
 from ..core.memory import Address, untracked
-from .passes import transform_planes
+from .passes import LARGEST_RADIX, transform_planes
 from .roots import Plan, fill_table, root, table_size
-
-# Larger prime factors go through Bluestein's convolution on CPU.
-comptime LARGEST_RADIX = 61
 
 
 struct Tables[dtype: DType](TrivialRegisterPassable):
@@ -30,6 +27,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
         (or 0)."""
         self.n = n
         self.length = n
+        # Larger prime factors go through Bluestein's convolution.
         if Plan.of(n).largest > LARGEST_RADIX:
             self.length = _smooth(2 * n - 1)
         self.chirp = table_size(self.length)

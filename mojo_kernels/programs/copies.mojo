@@ -34,6 +34,15 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
     var t = to.unsafe_bitcast[Scalar[dtype]]()
     var s = source.unsafe_bitcast[Scalar[dtype]]()
     comptime w = 16
+    if row == 0 and rows > 1 and to_column == 1 and to_row == columns and columns < 4 * w:
+        # The first row, and then what there is again and again.
+        copy_plane[dtype](to, source, Plane(1, columns, columns, 1, 0, column))
+        var made = columns
+        while made < rows * columns:
+            var more = min(made, rows * columns - made)
+            unsafe_memcpy(dest=t.unsafe_offset(made), src=t, count=more)
+            made += more
+        return
     if row == 0 and rows > 1 and to_column == 1 and column > 1:
         # The first row again and again.
         copy_plane[dtype](to, source, Plane(1, columns, to_row, 1, 0, column))
@@ -45,6 +54,8 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
         for i in range(rows):
             copy_line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), column, columns)
     elif to_column == 1 and column == 0:
+        # Where rows follow each other, what is written past the end of one belongs to the next.
+        var room = rows * columns if to_row == columns else 0
         for i in range(rows):
             var line = t.unsafe_offset(i * to_row)
             var value = SIMD[dtype, w](s[unsafe_offset = i * row])
@@ -52,6 +63,9 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
             while j + w <= columns:
                 line.unsafe_store(j, value)
                 j += w
+            if j < columns and i * columns + j + w <= room:
+                line.unsafe_store(j, value)
+                j = columns
             while j < columns:
                 line[unsafe_offset=j] = value[0]
                 j += 1

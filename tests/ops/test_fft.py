@@ -17,8 +17,11 @@ from tests.support.groups import compile_group
 if TYPE_CHECKING:
     from tests.conformance.program import Program
 
-# Powers, products and primes; primes above 61 go through a convolution.
-LENGTHS = (1, 2, 3, 4, 5, 8, 9, 14, 15, 16, 45, 49, 60, 61, 67, 122, 134, 256, 509, 625, 1000, 1024)
+# Powers, products and primes; primes above 127 go through a convolution.
+LENGTHS = (
+    1, 2, 3, 4, 5, 8, 9, 14, 15, 16, 45, 49, 56, 60, 61, 127, 128, 146, 256, 262, 509, 625, 1000,
+    1024,
+)  # fmt: skip
 # Several lines at a time, and one.
 LINES = (33, 1)
 

@@ -103,7 +103,7 @@ class Space:
             for o in range(self._count):
                 weight = 1.5 if o in self._outputs else 1.0
                 near += weight * _NEARNESS.get(self._operands[o][i], 0.0)
-            return near * min(1.0, self._sizes[i] / 16), -dims.index(i)
+            return near * min(1.0, self._sizes[i] / 8), -dims.index(i)
 
         last = max(reversed(dims), key=score)
         return [*(i for i in dims if i != last), last]
