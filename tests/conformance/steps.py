@@ -42,7 +42,7 @@ def plan_together(programs: Sequence[Program]) -> None:
         if plan is None or trace is None:
             continue
         try:
-            run = StepExecutable(plan, trace.signature, trace.constants())
+            run = StepExecutable(plan, trace.signature, trace.constants(), fuse=False)
         except Exception as e:
             program.error = e
         else:

@@ -1,8 +1,8 @@
 """Every operator with a lowering, against eager PyTorch on torch's own samples.
 
-A group of operators is traced, converted and compiled as one MAX module; each test then runs its
-own operator. Add an operator by a row in ``families/``. ``pytest --all-samples`` runs every dtype
-and sample of the tables, which takes an hour.
+A group of operators is traced and planned together; each test then runs its own operator.
+``test_by_max.py`` has MAX compile a share. Add an operator by a row in ``families/``.
+``pytest --all-samples`` runs every dtype and sample of the tables, which takes an hour.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def _groups() -> dict[str, list[Entry]]:
-    """Rows by the module they are compiled in: a new row changes one module."""
+    """Rows by the group they are planned in: a new row changes one group."""
     groups: dict[str, list[Entry]] = {}
     for entry in sorted(ENTRIES, key=_number):
-        groups.setdefault(f"rows{_number(entry) % _MODULES}", []).append(entry)
+        groups.setdefault(f"rows{_number(entry) % _COUNT}", []).append(entry)
     return groups
 
 
@@ -35,8 +35,8 @@ def _number(entry: Entry) -> int:
     return crc32(entry.name.encode())
 
 
-# Large modules spread the fixed cost of a compile, small ones spread over workers.
-_MODULES = 4
+# Large groups spread the fixed cost of building kernels, small ones spread over workers.
+_COUNT = 4
 _GROUPS = _groups()
 
 

@@ -1,8 +1,8 @@
-"""Many small programs made ready to run for little time: as steps, and a share of them by MAX."""
+"""Many small programs made ready to run for little time: as steps; ``test_by_max.py`` has MAX compile
+a share of them."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +14,8 @@ from tests.conformance.steps import plan_together
 from torch_max_backend import environment
 from torch_max_backend.errors import StepsError
 
-# MAX compiles one program in so many, and what the steps engine refuses. A module costs it 12 CPU s
-# and a second more a program.
-SHARE = 24
+# Where programs are gathered instead of being made ready.
+_gathered: list[Program] | None = None
 
 
 def by_turns(
@@ -48,16 +47,25 @@ def both_ways(
 
 def compile_together(programs: Sequence[Program]) -> None:
     """Make programs ready to run: by the engine of ``TORCH_MAX_BACKEND_ENGINE``; where that is
-    ``auto``, by steps or, of a share that depends on names alone, by MAX. Failures stay with their
-    program."""
+    ``auto``, by steps or, what that engine refuses, by MAX. Failures stay with their program."""
+    if _gathered is not None:
+        _gathered.extend(programs)
+        return
     engine = environment.engine()
-    chosen = [p for p in programs if engine == "max" or (engine == "auto" and _for_max(p.name))]
-    left = [p for p in programs if p not in chosen]
-    plan_together(left)
+    if engine == "max":
+        compile_module_of(programs)
+        return
+    plan_together(programs)
     if engine == "auto":
-        chosen += [p for p in left if isinstance(p.error, StepsError)]
-    compile_module_of(chosen)
+        compile_module_of([p for p in programs if isinstance(p.error, StepsError)])
 
 
-def _for_max(name: str) -> bool:
-    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % SHARE == 0
+def gathered(make: Callable[[], Any]) -> list[Program]:
+    """The programs that a function would have made ready to run."""
+    global _gathered
+    _gathered = []
+    try:
+        make()
+        return _gathered
+    finally:
+        _gathered = None

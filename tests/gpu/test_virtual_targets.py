@@ -32,7 +32,8 @@ class _Rows(torch.nn.Module):
     "architecture",
     [
         pytest.param("sm_90a", id="nvidia", marks=compile_group("gpu", 10)),
-        pytest.param("gfx942", id="amd", marks=compile_group("gpu", 10)),
+        # The kernels themselves are compiled for both by `test_mojo_kernels.py`.
+        pytest.param("gfx942", id="amd", marks=[compile_group("gpu", 10), pytest.mark.thorough]),
     ],
 )
 def test_a_package_is_compiled_for(architecture: str, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """Random graphs, bit by bit beside eager PyTorch.
 
-    uv run python -m tests.engines.steps.fuzz --seconds 3600 [--first SEED] [--engine steps|max]
+    uv run python -m tests.engines.steps.fuzz --seconds 3600 [--first SEED] [--engine steps|max] [--fuse]
 
 All numbers are small integers, whatever their dtype, so that each order of additions gives the same
 bits. As steps, arguments, results and the arena lie between canaries. Prints the seed and the graph
-of each failure, and goes on; ends with 1 if there was one.
+of each failure, and goes on; ends with 1 if there was one. With ``--fuse`` each graph runs twice:
+interpreted, and with its programs compiled, those of several graphs together.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tests.engines.steps.plans import fused_together
 from tests.engines.steps.random_graphs import DTYPES, MORE_DTYPES, Graph, graph_of
 
 # Operations of a graph of the command, at most.
 MOST = 40
+# Graphs whose programs are compiled as one library.
+BATCH = 24
 MARGIN = 64
 CANARY = 0x5A
 
@@ -64,7 +68,7 @@ def guarded_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Tens
         yield made
 
 
-def _as_steps(graph: Graph, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_steps(graph: Graph, dynamic: bool, fuse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch_max_backend.ops  # noqa: F401  lowerings
     from torch_max_backend.driver.passes import prepare
     from torch_max_backend.engines.steps.planned import planned
@@ -81,7 +85,7 @@ def _as_steps(graph: Graph, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> N
     )(*[t.clone() for t in graph.arguments])
     trace = prepare(module)
     plan = planned(trace)
-    executable = StepExecutable(plan, trace.signature, trace.constants())
+    executable = StepExecutable(plan, trace.signature, trace.constants(), fuse=fuse)
     given, around = zip(*map(guarded, graph.arguments), strict=True)
     with guarded_results(monkeypatch) as made:
         results = executable(list(given))
@@ -116,7 +120,9 @@ def _compiled(graph: Graph, dynamic: bool) -> None:
     _same(given, expected_arguments)
 
 
-def check(graph: Graph, seed: int, dynamic: bool, engine: str = "steps") -> bool:
+def check(
+    graph: Graph, seed: int, dynamic: bool, engine: str = "steps", fuse: bool = False
+) -> bool:
     """Compare a graph with eager PyTorch.
 
     Args:
@@ -124,6 +130,7 @@ def check(graph: Graph, seed: int, dynamic: bool, engine: str = "steps") -> bool
         seed: Of odd ones, passes that read the same memory are one although they are small.
         dynamic: Whether its sizes are symbols.
         engine: ``"steps"`` or ``"max"``.
+        fuse: Whether programs of steps are compiled.
 
     Returns:
         False if it was refused: sizes that torch knows to be equal by a guard, which no expression
@@ -139,7 +146,7 @@ def check(graph: Graph, seed: int, dynamic: bool, engine: str = "steps") -> bool
         patched.setattr(fusion, "LARGE", seed % 2)
         try:
             if engine == "steps":
-                _as_steps(graph, dynamic, patched)
+                _as_steps(graph, dynamic, fuse, patched)
             else:
                 _compiled(graph, dynamic)
         except Exception as e:
@@ -161,16 +168,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="CPU seconds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--engine", choices=("steps", "max"), default="steps")
+    parser.add_argument("--fuse", action="store_true", help="once more with compiled programs")
     asked = parser.parse_args()
     dtypes = (*DTYPES, *DTYPES, *MORE_DTYPES)
     done = refused = failed = 0
-    for seed in seeds_of(asked.first, asked.seconds):
-        try:
-            found = check(graph_of(seed, dtypes, MOST), seed, seed % 3 == 0, asked.engine)
-            done, refused = done + found, refused + (not found)
-        except AssertionError as e:
-            failed += 1
-            print(e, flush=True)
+    seeds = seeds_of(asked.first, asked.seconds)
+    while some := list(itertools.islice(seeds, BATCH)):
+        for compiled in (False, True) if asked.fuse else (False,):
+            with fused_together() if asked.fuse and not compiled else nullcontext():
+                for seed in some:
+                    graph = graph_of(seed, dtypes, MOST)
+                    try:
+                        found = check(graph, seed, seed % 3 == 0, asked.engine, asked.fuse)
+                        done, refused = done + found, refused + (not found)
+                    except AssertionError as e:
+                        failed += 1
+                        print(e, flush=True)
     print(f"{done} graphs agree, {refused} were refused, {failed} differ", flush=True)
     return int(failed > 0)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  registers the lowerings
 from torch_max_backend.driver.passes import prepare
+from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.planned import planned
 from torch_max_backend.engines.steps.planner.plan import JumpStep, KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable
@@ -18,16 +21,32 @@ from torch_max_backend.graph.decompositions.table import decomposition_table
 
 
 def traced(
-    function: Callable[..., Any], arguments: Sequence[torch.Tensor], dynamic: bool = False
+    function: Callable[..., Any],
+    arguments: Sequence[torch.Tensor],
+    dynamic: bool = False,
+    fuse: bool = False,
 ) -> tuple[Plan, StepExecutable]:
-    """The plan of a function and what runs it. The function returns a list of tensors; what it
-    writes to its arguments it writes at its end, by ``copy_``."""
+    """The plan of a function and what runs it, with programs that are compiled if ``fuse``. The
+    function returns a list of tensors; what it writes to its arguments it writes at its end, by
+    ``copy_``."""
     made = [t.clone(memory_format=torch.preserve_format) for t in arguments]
     kind = "symbolic" if dynamic else "fake"
     module = make_fx(function, decomposition_table(), kind, _allow_non_fake_inputs=True)(*made)
     trace = prepare(module)
     plan = planned(trace)
-    return plan, StepExecutable(plan, trace.signature, trace.constants())
+    return plan, StepExecutable(plan, trace.signature, trace.constants(), fuse=fuse)
+
+
+@contextmanager
+def fused_together() -> Iterator[None]:
+    """In the body no program is compiled; behind it all that would have been are, as one library:
+    one for each costs 6 CPU seconds."""
+    found: list[Any] = []
+    with mock.patch.object(fused, "build", found.extend):
+        yield
+    wanted = fused._wanted(found)
+    fused.build(wanted)
+    assert all(map(fused.address, wanted)), "a program was not compiled"
 
 
 def kinds(plan: Plan) -> Counter[str]:

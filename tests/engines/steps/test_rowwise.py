@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
+from tests.engines.steps.plans import fused_together
 from torch_max_backend.engines.steps import row_pairs
 from torch_max_backend.engines.steps.planner.plan import Memory, Place, Plan, ProgramStep
 from torch_max_backend.engines.steps.program_libraries import prepare
@@ -94,27 +97,38 @@ def _affine(g, y):
     return torch.sigmoid(g * y[0] + y[:, :1]) - y[:, 1:2]
 
 
-@pytest.mark.parametrize(
-    ("function", "shape", "dtype"),
-    [
-        (_softmax_gradient, (37, 300), torch.float32),
-        (_softmax_gradient, (2, 3, 40, 257), torch.bfloat16),
-        (_softmax_gradient, (64, 1024), torch.float64),
-        (_scaled, (5, 2503), torch.float32),
-        (_scaled, (64, 1024), torch.bfloat16),
-        (_affine, (37, 300), torch.float32),
-        (_affine, (64, 1027), torch.bfloat16),
-    ],
-)
-def test_compiled_rows_give_the_interpreters_numbers(function, shape, dtype):
+CASES = [
+    (_softmax_gradient, (37, 300), torch.float32),
+    (_softmax_gradient, (2, 3, 40, 257), torch.bfloat16),
+    (_softmax_gradient, (64, 1024), torch.float64),
+    (_scaled, (5, 2503), torch.float32),
+    (_scaled, (64, 1024), torch.bfloat16),
+    (_affine, (37, 300), torch.float32),
+    (_affine, (64, 1027), torch.bfloat16),
+]
+
+
+def _called(function, shape, dtype, fuse):
     torch.manual_seed(0)
     arguments = [torch.rand(shape).to(dtype) for _ in range(2)]
-    results = []
-    for fuse in (False, True):
-        torch._dynamo.reset()
-        options = {"fuse": fuse, "min_ops": 1}
-        compiled = torch.compile(function, backend="max", options=options, dynamic=False)
-        results.append(compiled(*arguments))
-    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+    torch._dynamo.reset()
+    options = {"fuse": fuse, "min_ops": 1}
+    compiled = torch.compile(function, backend="max", options=options, dynamic=False)
+    return arguments, compiled(*arguments)
+
+
+@cache
+def _compile_programs():
+    with fused_together():
+        for case in CASES:
+            _called(*case, True)
+
+
+@pytest.mark.parametrize(("function", "shape", "dtype"), CASES)
+def test_compiled_rows_give_the_interpreters_numbers(function, shape, dtype):
+    _compile_programs()
+    arguments, interpreted = _called(function, shape, dtype, False)
+    _, results = _called(function, shape, dtype, True)
+    torch.testing.assert_close(results, interpreted, rtol=0, atol=0)
     loose = {"rtol": 2e-2, "atol": 1} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-4}
-    torch.testing.assert_close(results[1], function(*arguments), **loose)
+    torch.testing.assert_close(results, function(*arguments), **loose)

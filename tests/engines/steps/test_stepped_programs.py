@@ -3,11 +3,13 @@ complex numbers."""
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from torch import Tensor
 
-from tests.engines.steps.plans import traced
+from tests.engines.steps.plans import fused_together, traced
 
 # Lines of less than a vector, of some, and with a rest.
 _SIZES = [(3, 4, 7), (2, 5, 64), (3, 3, 75)]
@@ -65,6 +67,7 @@ def test_rotated_queries(sizes: tuple[int, ...]) -> None:
     torch.testing.assert_close(found, function(x, angles)[0])
 
 
+_SHORT = (torch.bfloat16, torch.float16)
 _COMPLEX = [(3, 5, 17), (2, 16, 40)]
 
 
@@ -78,30 +81,45 @@ def _shared_halves(x: Tensor, y: Tensor) -> list[Tensor]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fuse", ["0", "1"])
-@pytest.mark.parametrize("sizes", _COMPLEX)
-def test_pairs(sizes: tuple[int, ...], fuse: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Complex numbers are read and written as what holds both parts."""
-    monkeypatch.setenv("TORCH_MAX_BACKEND_FUSE", fuse)
+def _pairs(sizes: tuple[int, ...]) -> list[Tensor]:
     chance = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(*sizes, 2, generator=chance) for _ in range(2)]
-    _, executable = traced(_shared_halves, inputs)
+    return [torch.randn(*sizes, 2, generator=chance) for _ in range(2)]
+
+
+def _halves(x: Tensor) -> list[Tensor]:
+    a, b = x.unbind(-1)
+    return [torch.stack([a * b, a - b], -1), (x[..., 0] + 1) * x[..., 1]]
+
+
+@cache
+def _compile_programs() -> None:
+    with fused_together():
+        for sizes in _COMPLEX:
+            traced(_shared_halves, _pairs(sizes), fuse=True)[1](_pairs(sizes))
+        for dtype in _SHORT:
+            x = _pairs((3, 16, 37))[0].to(dtype)
+            traced(_halves, [x], fuse=True)[1]([x])
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("sizes", _COMPLEX)
+def test_pairs(sizes: tuple[int, ...], fuse: bool) -> None:
+    """Complex numbers are read and written as what holds both parts."""
+    if fuse:
+        _compile_programs()
+    inputs = _pairs(sizes)
+    _, executable = traced(_shared_halves, inputs, fuse=fuse)
     torch.testing.assert_close(executable([*inputs]), _shared_halves(*inputs))
 
 
-@pytest.mark.parametrize("fuse", ["0", "1"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_pairs_of_16_bits(dtype: torch.dtype, fuse: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_MAX_BACKEND_FUSE", fuse)
-    chance = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 16, 37, 2, generator=chance).to(dtype)
-
-    def function(x: Tensor) -> list[Tensor]:
-        a, b = x.unbind(-1)
-        return [torch.stack([a * b, a - b], -1), (x[..., 0] + 1) * x[..., 1]]
-
-    _, executable = traced(function, [x])
-    torch.testing.assert_close(executable([x]), function(x), rtol=0, atol=0)
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("dtype", _SHORT)
+def test_pairs_of_16_bits(dtype: torch.dtype, fuse: bool) -> None:
+    if fuse:
+        _compile_programs()
+    x = _pairs((3, 16, 37))[0].to(dtype)
+    _, executable = traced(_halves, [x], fuse=fuse)
+    torch.testing.assert_close(executable([x]), _halves(x), rtol=0, atol=0)
 
 
 def test_pairs_that_are_overwritten() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.engines.steps.plans import kinds, traced
+from tests.engines.steps.plans import fused_together, kinds, traced
 
 
 def _x(*shape: int) -> Tensor:
@@ -48,16 +49,24 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fuse", ["0", "1"])
+@cache
+def _compile_programs() -> None:
+    with fused_together():
+        for function, inputs, _ in CASES.values():
+            traced(function, inputs, fuse=True)[1]([*inputs])
+
+
+@pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", CASES)
-def test_values(case: str, threads: int, fuse: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_MAX_BACKEND_FUSE", fuse)
+def test_values(case: str, threads: int, fuse: bool) -> None:
+    if fuse:
+        _compile_programs()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         function, inputs, program = CASES[case]
-        plan, executable = traced(function, inputs)
+        plan, executable = traced(function, inputs, fuse=fuse)
         names = [n for step in kinds(plan) for n in step.split() if n != "cast"]
         assert program is None or names == program.split(), "one program"
         results = zip(executable([*inputs]), function(*inputs), strict=True)

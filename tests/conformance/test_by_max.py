@@ -1,0 +1,85 @@
+"""A share of the programs that other tests run as steps, by MAX's engine: all of them in one
+module, which costs 20 CPU seconds and a second more a program."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from tests.conformance import test_complex, test_op_db
+from tests.conformance.tables import ENTRIES
+from tests.ops import random_cases
+from tests.support.groups import compile_group
+
+if TYPE_CHECKING:
+    from tests.conformance.program import Program
+
+# One program in so many, chosen by its name.
+SHARE = 20
+# Modules whose function `_programs` makes them.
+MODULES = (
+    "conformance.test_special_values", "convert.test_fusion_barriers",
+    "convert.test_repeated_subgraphs", "ops.test_elementary", "ops.test_grid_sample",
+    "ops.test_integers", "ops.test_internal", "ops.test_layers", "ops.test_linalg",
+    "ops.test_reduction", "ops.test_resample", "ops.test_scatter", "ops.test_selection",
+    "ops.test_special", "ops.test_unpooling", "test_mojo_kernels",
+)  # fmt: skip
+SOURCES = ("op_db", "complex", *MODULES)
+RANDOM = ("rand-static", "randn-dynamic", "dropout-static")
+
+
+def _chosen(source: str) -> Iterator[Program]:
+    from tests.conformance.together import gathered
+
+    if source == "random":
+        made = gathered(random_cases.programs.__wrapped__)
+        yield from (p for p in made if p.name in RANDOM)
+        return
+
+    if source == "op_db":
+        makes = [partial(test_op_db._compiled.__wrapped__, g, False) for g in test_op_db._GROUPS]
+    elif source == "complex":
+        makes = [partial(test_complex._compiled.__wrapped__, g) for g in test_complex.GROUPS]
+    else:
+        makes = [import_module(f"tests.{source}")._programs.__wrapped__]
+    refused = tuple(prefix for entry in ENTRIES for prefix in entry.refused)
+    for make in makes:
+        for program in gathered(make):
+            if program.name.startswith(refused) or program.name.endswith("fails"):
+                continue
+            if int(hashlib.sha256(program.name.encode()).hexdigest(), 16) % SHARE == 0:
+                yield program
+
+
+@cache
+def _programs() -> dict[str, list[Program]]:
+    """The chosen programs by where they come from, compiled."""
+    from tests.conformance.modules import compile_module_of
+
+    by_source = {source: list(_chosen(source)) for source in (*SOURCES, "random")}
+    compile_module_of([p for found in by_source.values() for p in found])
+    return by_source
+
+
+@compile_group("by max", weight=10)
+@pytest.mark.parametrize("source", SOURCES)
+def test_agrees_with_eager(source: str) -> None:
+    from tests.conformance.reference import complaint
+
+    found = {program.name: complaint(program) for program in _programs()[source]}
+    assert not any(found.values()), {name: text for name, text in found.items() if text}
+
+
+@compile_group("by max", weight=10)
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_are_those_of_steps(name: str) -> None:
+    by_max = next(p for p in _programs()["random"] if p.name == name)
+    ours = random_cases.drawn(*name.rsplit("-", 1)[:1], kind=name.rsplit("-", 1)[1])
+    torch.manual_seed(0)
+    torch.testing.assert_close(by_max.run(), ours, rtol=1e-6, atol=1e-6)
