@@ -1,5 +1,5 @@
-"""Many small programs made ready to run for little time: as steps; ``test_by_max.py`` has MAX compile
-a share of them."""
+"""Many small programs made ready to run for little time: as steps; ``test_by_max.py`` has MAX
+compile a share of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Random graphs, bit by bit beside eager PyTorch.
 
-    uv run python -m tests.engines.steps.fuzz --seconds 3600 [--first SEED] [--engine steps|max] [--fuse]
+    uv run python -m tests.engines.steps.fuzz --seconds 3600 [--first SEED] [--engine steps|max]
+        [--fuse]
 
 All numbers are small integers, whatever their dtype, so that each order of additions gives the same
 bits. As steps, arguments, results and the arena lie between canaries. Prints the seed and the graph
