@@ -14,14 +14,14 @@ import torch
 
 from tests.conformance import test_complex, test_op_db
 from tests.conformance.tables import ENTRIES
-from tests.ops import random_cases
+from tests.ops import random_cases, test_integers
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
     from tests.conformance.program import Program
 
-# One program in so many, chosen by its name.
-SHARE = 20
+# One program in so many, chosen by its name: of torch's samples, and of what else there is.
+SHARE, SHARE_OF_OTHERS = 20, 40
 # Modules whose function `_programs` makes them.
 MODULES = (
     "conformance.test_special_values", "convert.test_fusion_barriers",
@@ -41,19 +41,22 @@ def _chosen(source: str) -> Iterator[Program]:
         made = gathered(random_cases.programs.__wrapped__)
         yield from (p for p in made if p.name in RANDOM)
         return
+    if source == "ops.test_integers":
+        yield test_integers.words(torch.uint64)  # which steps do not know
 
     if source == "op_db":
         makes = [partial(test_op_db._compiled.__wrapped__, g, False) for g in test_op_db._GROUPS]
     elif source == "complex":
-        makes = [partial(test_complex._compiled.__wrapped__, g) for g in test_complex.GROUPS]
+        makes = [partial(test_complex._compiled.__wrapped__, "arithmetic")]
     else:
         makes = [import_module(f"tests.{source}")._programs.__wrapped__]
+    share = SHARE_OF_OTHERS if source in MODULES else SHARE
     refused = tuple(prefix for entry in ENTRIES for prefix in entry.refused)
     for make in makes:
         for program in gathered(make):
             if program.name.startswith(refused) or program.name.endswith("fails"):
                 continue
-            if int(hashlib.sha256(program.name.encode()).hexdigest(), 16) % SHARE == 0:
+            if int(hashlib.sha256(program.name.encode()).hexdigest(), 16) % share == 0:
                 yield program
 
 

@@ -144,7 +144,7 @@ def _cases(name: str) -> dict[str, tuple[Callable[..., object], list[torch.Tenso
 
 
 # What calls a provider from MAX's graphs; those of the other are in what all tests share.
-_BY_MAX = {"mkl": ("products torch.float32", "attention torch.float32")}
+_BY_MAX = {"mkl": ("products torch.float64", "fused linear, relu")}
 
 
 @cache

@@ -98,17 +98,24 @@ _QUOTIENTS = {
 }
 
 
+def words(dtype: torch.dtype) -> Program:
+    """Operations on the bits of an unsigned dtype."""
+    from tests.conformance.program import Program
+
+    functions = (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor)
+    given = torch.tensor([0, 1, 254, 77], dtype=dtype)
+    return Program(f"words {dtype}", lambda x: [f(x, x[1]) for f in functions], [given])
+
+
 @cache
 def _programs() -> dict[str, Program]:
     from tests.conformance.program import Program
     from tests.conformance.together import compile_together
 
-    bits = [torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor]
-    words = [torch.tensor([0, 1, 254, 77], dtype=d) for d in (torch.uint8, torch.uint64)]
     a, b = torch.tensor([-(2**31), 7, 9], dtype=torch.int32), torch.tensor(-1, dtype=torch.int32)
     floats = _float_pairs()
     programs = {
-        "words": Program("words", lambda *x: [f(v, v[1]) for v in x for f in bits], words),
+        "words": words(torch.uint8),
         "floats": Program(
             "floats", lambda *x: [f(*p) for p in (x[:2], x[2:]) for f in _REMAINDERS], floats
         ),
