@@ -9,7 +9,7 @@ from std.sys import simd_width_of
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges, task_count
 from .gpu import on_gpu
-from .lines import C2C, C2R, R2C, R2C_FULL, transform_columns, transform_lines
+from .lines import C2C, C2C_REAL, C2R, R2C, R2C_FULL, transform_columns, transform_lines
 from .tables import Tables
 
 # Lines of at most this many elements are transformed several at a time.
@@ -171,7 +171,8 @@ struct TransformColumns:
 struct Transform:
     """Transforms of the lines of `x`: `kind` "c2c" (pairs to pairs), "r2c" (real
     numbers to the first half of the pairs), "r2c_full" (to all of them) or "c2r"
-    (the first half of the pairs to real numbers); lines of pairs are `[n * 2]`.
+    (the first half of the pairs to real numbers) or, on CPU, "c2c_real" (pairs to
+    the real parts of their inverse transform); lines of pairs are `[n * 2]`.
     `normalization` 0 leaves the sum, 1 divides by `sqrt(n)`, 2 by `n`. Scratch for
     GPUs: twice `[lines * n * 2]` and `[n * 2]`; none on CPU."""
 
@@ -206,6 +207,11 @@ struct Transform:
             n = row_x
             if row_y != 2 * n:
                 raise Error("a transform has as many pairs as its argument numbers")
+        elif kind == "c2c_real":
+            comptime assert target == "cpu", "GPUs transform pairs to pairs"
+            n = row_y
+            if row_x != 2 * n:
+                raise Error("there are as many real parts as pairs")
         else:
             comptime assert kind == "c2r", "unknown kind"
             n = row_y
@@ -215,7 +221,10 @@ struct Transform:
             return
         var scale = _scale(normalization, n)
         comptime which = C2C if kind == "c2c" else (
-            R2C if kind == "r2c" else (R2C_FULL if kind == "r2c_full" else C2R)
+            R2C if kind
+            == "r2c" else (
+                R2C_FULL if kind == "r2c_full" else (C2C_REAL if kind == "c2c_real" else C2R)
+            )
         )
         var from_ = untracked(x.unsafe_ptr())
         var to = untracked(output.unsafe_ptr())

@@ -204,6 +204,26 @@ comptime C2C = 0
 comptime R2C = 1
 comptime R2C_FULL = 2
 comptime C2R = 3
+comptime C2C_REAL = 4
+
+
+@always_inline
+def _fold[
+    dtype: DType, //, lanes: Int
+](x: Address[dtype], y: Address[dtype], n: Int):
+    """The half of a transform of which the inverse has the same real parts and no others: from
+    planes `[2, n, lanes]` to `[2, n // 2 + 1, lanes]`."""
+    var half = Scalar[dtype](0.5)
+    var from_size = n * lanes
+    var to_size = (n // 2 + 1) * lanes
+    for k in range(n // 2 + 1):
+        var at = k * lanes
+        var mirror = (n - k) % n * lanes
+        var re = x.unsafe_load[width=lanes](at) + x.unsafe_load[width=lanes](mirror)
+        var im = x.unsafe_load[width=lanes](from_size + at)
+        im -= x.unsafe_load[width=lanes](from_size + mirror)
+        y.unsafe_store(at, re * half)
+        y.unsafe_store(to_size + at, im * half)
 
 
 @no_inline
@@ -226,27 +246,34 @@ def transform_lines[
         _load_pairs[lanes](x, row_x, n, a, n * lanes, inverse)
         var z = tables.transform[lanes](a, b)
         _store_pairs[lanes](z, n * lanes, n, y, row_y, inverse, scale)
-    elif kind == C2R:
+    elif kind == C2R or kind == C2C_REAL:
         var half = n // 2
         if n % 2 == 0:
-            _load_pairs[lanes](x, row_x, half + 1, b, (half + 1) * lanes, False)
+            comptime if kind == C2C_REAL:
+                _load_pairs[lanes](x, row_x, n, a, n * lanes, False)
+                _fold[lanes](a, b, n)
+            else:
+                _load_pairs[lanes](x, row_x, half + 1, b, (half + 1) * lanes, False)
             _split[lanes, True](b, a, half, tables.start().unsafe_offset(tables.halves))
             var z = tables.transform[lanes](a, b)
             _store_pairs[lanes](z, half * lanes, half, y, row_y, True, scale)
         else:
             var size = n * lanes
-            for lane in range(lanes):
-                var line = x.unsafe_offset(lane * row_x)
-                # Planes in reverse: the inverse.
-                a[unsafe_offset = size + lane] = line[unsafe_offset=0]
-                a[unsafe_offset=lane] = 0
-                for j in range(1, half + 1):
-                    var re = line[unsafe_offset = 2 * j]
-                    var im = line[unsafe_offset = 2 * j + 1]
-                    a[unsafe_offset = size + j * lanes + lane] = re
-                    a[unsafe_offset = j * lanes + lane] = im
-                    a[unsafe_offset = size + (n - j) * lanes + lane] = re
-                    a[unsafe_offset = (n - j) * lanes + lane] = -im
+            comptime if kind == C2C_REAL:
+                _load_pairs[lanes](x, row_x, n, a, size, True)
+            else:
+                for lane in range(lanes):
+                    var line = x.unsafe_offset(lane * row_x)
+                    # Planes in reverse: the inverse.
+                    a[unsafe_offset = size + lane] = line[unsafe_offset=0]
+                    a[unsafe_offset=lane] = 0
+                    for j in range(1, half + 1):
+                        var re = line[unsafe_offset = 2 * j]
+                        var im = line[unsafe_offset = 2 * j + 1]
+                        a[unsafe_offset = size + j * lanes + lane] = re
+                        a[unsafe_offset = j * lanes + lane] = im
+                        a[unsafe_offset = size + (n - j) * lanes + lane] = re
+                        a[unsafe_offset = (n - j) * lanes + lane] = -im
             var z = tables.transform[lanes](a, b)
             for lane in range(lanes):
                 for j in range(n):

@@ -60,6 +60,20 @@ def fft_c2c_columns(pairs: TensorValue, dim: int, normalization: int, forward: b
     return ops.reshape(result.tensor, shape)
 
 
+def _supports_real_parts(pairs: torch.Tensor) -> Refusal | None:
+    if pairs.device.type != "cpu":
+        return Refusal("real parts of inverse transforms are for CPU")
+    return _refusal(pairs)
+
+
+@map_to(own.fft_c2c_real.default, supports=_supports_real_parts, kernels="fft.fft")
+def fft_c2c_real(pairs: TensorValue, normalization: int) -> TensorValue:
+    """fft_c2c_real(Tensor pairs, int normalization) -> Tensor"""
+    size = pairs.shape[pairs.rank - 2]
+    lines = ops.reshape(pairs, [product(pairs.shape[:-2]), size * 2])
+    return _transformed(lines, size, size, "c2c_real", normalization, inverse=True)
+
+
 @map_to(own.fft_r2c.default, supports=_supports_real, kernels="fft.fft")
 def fft_r2c(self: TensorValue, normalization: int, onesided: bool) -> TensorValue:
     """fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor"""

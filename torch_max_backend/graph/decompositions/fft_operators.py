@@ -13,6 +13,7 @@ aten = torch.ops.aten
 _library = torch.library.Library("torch_max_backend", "FRAGMENT")
 _library.define("fft_c2c(Tensor pairs, int normalization, bool forward) -> Tensor")
 _library.define("fft_c2c_columns(Tensor pairs, int dim, int normalization, bool forward) -> Tensor")
+_library.define("fft_c2c_real(Tensor pairs, int normalization) -> Tensor")
 _library.define("fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor")
 _library.define("fft_c2r(Tensor pairs, int normalization, SymInt size) -> Tensor")
 
@@ -33,6 +34,11 @@ def _fft_c2c_columns(
     return torch.view_as_real(y).contiguous()
 
 
+def _fft_c2c_real(pairs: torch.Tensor, normalization: int) -> torch.Tensor:
+    """``[..., n, 2]`` to ``[..., n]``, the real parts of the inverse transform."""
+    return _fft_c2c(pairs, normalization, False).select(-1, 0).contiguous()
+
+
 def _fft_r2c(self: torch.Tensor, normalization: int, onesided: bool) -> torch.Tensor:
     """``[..., n]`` to ``[..., n, 2]``, or to ``[..., n // 2 + 1, 2]``: the others mirror these."""
     y = aten._fft_r2c(self, [self.dim() - 1], normalization, onesided)
@@ -47,5 +53,6 @@ def _fft_c2r(pairs: torch.Tensor, normalization: int, size: int) -> torch.Tensor
 
 _library.impl("fft_c2c", _fft_c2c, "CompositeExplicitAutograd")
 _library.impl("fft_c2c_columns", _fft_c2c_columns, "CompositeExplicitAutograd")
+_library.impl("fft_c2c_real", _fft_c2c_real, "CompositeExplicitAutograd")
 _library.impl("fft_r2c", _fft_r2c, "CompositeExplicitAutograd")
 _library.impl("fft_c2r", _fft_c2r, "CompositeExplicitAutograd")

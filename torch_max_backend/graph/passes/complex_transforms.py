@@ -43,8 +43,10 @@ def _as_columns(device: torch.device, size: Any) -> bool:
 
 @rule(aten._fft_c2c.default)
 def _fft_c2c(w: Writer, self: Complex, dim: Any, normalization: int, forward: bool) -> Complex:
-    if not forward and _only_real_parts(w.place):
+    if not forward and dim and _only_real_parts(w.place):
         found = _real_of_half(w, self, dim, normalization)
+        if found is None and self.re.value.device.type == "cpu":
+            found = _real_parts(w, self, dim, normalization)
         if found is not None:
             return w.complex(found, None, w.dtype)
     dims = list(dim)
@@ -89,6 +91,15 @@ def _real_of_half(w: Writer, z: Complex, dims: Any, normalization: int) -> Real 
     weights = w(aten.view.default, weights, [count, *[1] * (z.re.value.dim() - 1 - dim)])
     half = Complex(w, (first[0] * weights, first[1] * weights))
     return _complex_to_real(w, half, [*dims[:-1], dim], normalization, size)
+
+
+def _real_parts(w: Writer, z: Complex, dims: Any, normalization: int) -> Real:
+    """The real parts of an inverse transform: the last one has no others."""
+    pairs = _along(w, z.pairs, dims[:-1], normalization, False)
+    last = pairs.value.dim() - 2
+    at = dims[-1] % (last + 1)
+    lines = w(own.fft_c2c_real.default, _swapped(w, pairs, at, last), normalization)
+    return _swapped(w, lines, at, last)
 
 
 def _first_half(plane: Real, dim: int, size: Any) -> Real | None:
