@@ -67,3 +67,22 @@ def test_complex_arguments_results_and_writes() -> None:
         torch.testing.assert_close(ours, theirs)
         assert found[0] is z
         assert [f.stride() for f in found] == [e.stride() for e in expected]
+
+
+def test_arguments_are_kept_for_backward_and_no_conjugates_of_them() -> None:
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        return torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(y))
+
+    given = [torch.randn(3, 5, 2, requires_grad=True) for _ in range(2)]
+    kept: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.append(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        ours = _compiled(product)(*given)
+    assert {*kept} == {t.untyped_storage().data_ptr() for t in given}
+    gradients = torch.autograd.grad(ours.square().sum(), given)
+    expected = torch.autograd.grad(product(*given).square().sum(), given)
+    torch.testing.assert_close(gradients, expected)
