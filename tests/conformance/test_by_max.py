@@ -20,8 +20,8 @@ from tests.support.groups import compile_group
 if TYPE_CHECKING:
     from tests.conformance.program import Program
 
-# One program in so many, chosen by its name: of torch's samples, and of what else there is.
-SHARE, SHARE_OF_OTHERS = 20, 40
+# One program in so many, chosen by its name.
+SHARES = {"op_db": 20, "complex": 12, "others": 40}
 # Modules whose function `_programs` makes them.
 MODULES = (
     "conformance.test_special_values", "convert.test_fusion_barriers",
@@ -46,10 +46,10 @@ def _chosen(source: str) -> Iterator[Program]:
     if source == "op_db":
         makes = [partial(test_op_db._compiled.__wrapped__, g, False) for g in test_op_db._GROUPS]
     elif source == "complex":
-        makes = [partial(test_complex._compiled.__wrapped__, "arithmetic")]
+        makes = [partial(test_complex._compiled.__wrapped__, g) for g in test_complex.GROUPS]
     else:
         makes = [import_module(f"tests.{source}")._programs.__wrapped__]
-    share = SHARE_OF_OTHERS if source in MODULES else SHARE
+    share = SHARES.get(source, SHARES["others"])
     refused = tuple(prefix for entry in ENTRIES for prefix in entry.refused)
     for make in makes:
         for program in gathered(make):
@@ -72,7 +72,7 @@ def _programs() -> dict[str, list[Program]]:
 
 
 @compile_group("by max", weight=10)
-@pytest.mark.parametrize("source", ["op_db", "complex", "others"])
+@pytest.mark.parametrize("source", SHARES)
 def test_agrees_with_eager(source: str) -> None:
     from tests.conformance.reference import complaint
 
