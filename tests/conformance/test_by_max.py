@@ -53,6 +53,7 @@ def _chosen(source: str) -> Iterator[Program]:
     refused = tuple(prefix for entry in ENTRIES for prefix in entry.refused)
     for make in makes:
         for program in gathered(make):
+            # What raises has tests of its own.
             if program.name.startswith(refused) or program.name.endswith("fails"):
                 continue
             if int(hashlib.sha256(program.name.encode()).hexdigest(), 16) % share == 0:

@@ -25,18 +25,16 @@ def min_cut_rematerialization_partition(
 ) -> tuple[GraphModule, GraphModule]:
     """Torch's partition, for which views of complex numbers are computed again as other views
     are."""
-    known = partitioners.get_default_op_list
     partitioners.get_default_op_list = _with_views
     try:
         forward, backward = _partition(joint, *args, **kwargs)
     finally:
-        partitioners.get_default_op_list = known
+        partitioners.get_default_op_list = get_default_op_list
     return forward, backward
 
 
 def _with_views() -> Any:
     found = get_default_op_list()
     for operators in (found.view_ops, found.recomputable_ops, found.fusible_ops):
-        for view in _VIEWS:
-            operators.add(view)
+        operators.update(_VIEWS)
     return found

@@ -16,7 +16,7 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -163,6 +163,16 @@ def seeds_of(first: int, seconds: float) -> Iterator[int]:
     return itertools.takewhile(lambda _: time.process_time() < end, itertools.count(first))
 
 
+def _in_turn(seeds: Iterator[int], fuse: bool) -> Iterator[int]:
+    """The seeds, if ``fuse`` those of a batch twice: while programs are gathered, and compiled."""
+    if not fuse:
+        yield from seeds
+    while some := list(itertools.islice(seeds, BATCH)):
+        with fused_together():
+            yield from some
+        yield from some
+
+
 def main() -> int:
     """Check graphs for the seconds that are asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.engines.steps.fuzz")
@@ -173,18 +183,14 @@ def main() -> int:
     asked = parser.parse_args()
     dtypes = (*DTYPES, *DTYPES, *MORE_DTYPES)
     done = refused = failed = 0
-    seeds = seeds_of(asked.first, asked.seconds)
-    while some := list(itertools.islice(seeds, BATCH)):
-        for compiled in (False, True) if asked.fuse else (False,):
-            with fused_together() if asked.fuse and not compiled else nullcontext():
-                for seed in some:
-                    graph = graph_of(seed, dtypes, MOST)
-                    try:
-                        found = check(graph, seed, seed % 3 == 0, asked.engine, asked.fuse)
-                        done, refused = done + found, refused + (not found)
-                    except AssertionError as e:
-                        failed += 1
-                        print(e, flush=True)
+    for seed in _in_turn(seeds_of(asked.first, asked.seconds), asked.fuse):
+        graph = graph_of(seed, dtypes, MOST)
+        try:
+            found = check(graph, seed, seed % 3 == 0, asked.engine, asked.fuse)
+            done, refused = done + found, refused + (not found)
+        except AssertionError as e:
+            failed += 1
+            print(e, flush=True)
     print(f"{done} graphs agree, {refused} were refused, {failed} differ", flush=True)
     return int(failed > 0)
 

@@ -46,7 +46,7 @@ def _fft_c2c(w: Writer, self: Complex, dim: Any, normalization: int, forward: bo
     if not forward and dim and _only_real_parts(w.place):
         found = _real_of_half(w, self, dim, normalization)
         if found is None and self.re.value.device.type == "cpu":
-            found = _real_parts(w, self, dim, normalization)
+            found = _to_real(w, self, dim, normalization, own.fft_c2c_real.default)
         if found is not None:
             return w.complex(found, None, w.dtype)
     dims = list(dim)
@@ -90,16 +90,7 @@ def _real_of_half(w: Writer, z: Complex, dims: Any, normalization: int) -> Real 
     weights = (k * (k * -2 + size)).equals(0).to(first[0].dtype) * 0.5 + 0.5
     weights = w(aten.view.default, weights, [count, *[1] * (z.re.value.dim() - 1 - dim)])
     half = Complex(w, (first[0] * weights, first[1] * weights))
-    return _complex_to_real(w, half, [*dims[:-1], dim], normalization, size)
-
-
-def _real_parts(w: Writer, z: Complex, dims: Any, normalization: int) -> Real:
-    """The real parts of an inverse transform: the last one has no others."""
-    pairs = _along(w, z.pairs, dims[:-1], normalization, False)
-    last = pairs.value.dim() - 2
-    at = dims[-1] % (last + 1)
-    lines = w(own.fft_c2c_real.default, _swapped(w, pairs, at, last), normalization)
-    return _swapped(w, lines, at, last)
+    return _to_real(w, half, [*dims[:-1], dim], normalization, own.fft_c2r.default, size)
 
 
 def _first_half(plane: Real, dim: int, size: Any) -> Real | None:
@@ -129,14 +120,17 @@ def _fft_r2c(w: Writer, self: Real, dim: Any, normalization: int, onesided: bool
     return w.of_pairs(_along(w, pairs, reversed(dim[:-1]), normalization, True))
 
 
-def _complex_to_real(w: Writer, z: Complex, dims: Any, normalization: int, size: Any) -> Real:
+def _to_real(
+    w: Writer, z: Complex, dims: Any, normalization: int, last_one: Any, *size: Any
+) -> Real:
+    """An inverse transform of which the one along the last dim has real results."""
     pairs = _along(w, z.pairs, dims[:-1], normalization, False)
     last = pairs.value.dim() - 2
     at = dims[-1] % (last + 1)
-    lines = w(own.fft_c2r.default, _swapped(w, pairs, at, last), normalization, size)
+    lines = w(last_one, _swapped(w, pairs, at, last), normalization, *size)
     return _swapped(w, lines, at, last)
 
 
 @rule(aten._fft_c2r.default)
 def _fft_c2r(w: Writer, self: Complex, dim: Any, normalization: int, last_dim_size: Any) -> Real:
-    return _complex_to_real(w, self, dim, normalization, last_dim_size)
+    return _to_real(w, self, dim, normalization, own.fft_c2r.default, last_dim_size)
