@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engines.steps.plans import traced
+from tests.engines.steps.plans import kinds, same_as_eager, traced
 
 NAN, INF = float("nan"), float("inf")
 # Lines of the middle dim.
@@ -40,3 +40,12 @@ def test_values_are_eagers(shape: str, other: torch.dtype) -> None:
     inputs = [x, x.to(other), n]
     _, executable = traced(_scans, inputs)
     torch.testing.assert_close(executable([*inputs]), _scans(*inputs), equal_nan=True)
+
+
+def test_a_running_sum_of_one_element_is_part_of_a_program() -> None:
+    x = torch.randn(5, 1, 7)
+    x[0, 0, 0] = -0.0
+    plan = same_as_eager(lambda x: [x.cumsum(1), x.cumsum(1) * 2], [x])
+    assert "tmb_cumsum" not in kinds(plan)
+    [once] = traced(lambda x: [x.cumsum(1)], [x])[1]([x])
+    assert not once.signbit()[0, 0, 0]  # 0 + -0

@@ -18,6 +18,8 @@ aten = torch.ops.aten
 
 # Below it a copy costs less than the kernel that does not fuse with what surrounds it.
 _LEAST = 4096
+# Up to which step element-wise operations read a view by vectors: the parts of complex numbers.
+_NEAR = 2
 
 
 def gather_copies(module: GraphModule) -> None:
@@ -29,6 +31,8 @@ def gather_copies(module: GraphModule) -> None:
         view = node.args[0]
         root = memory_of(view)
         if root is view or not _is_slow(view.meta["val"], node.meta["val"], root.meta["val"]):
+            continue
+        if _is_read_in_place(node, view.meta["val"]):
             continue
         value, copy = view.meta["val"], node.meta["val"]
         sizes, strides = _fewest_dims(value)
@@ -44,6 +48,14 @@ def gather_copies(module: GraphModule) -> None:
         changed = True
     if changed:
         module.graph.eliminate_dead_code()
+
+
+def _is_read_in_place(copy: Node, view: torch.Tensor) -> bool:
+    """Whether only element-wise operations read the copy, which can read the view as fast."""
+    steps = [step for size, step in zip(view.shape, view.stride(), strict=True) if size != 1]
+    if steps[-1] > _NEAR or steps != sorted(steps, reverse=True):
+        return False
+    return all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in copy.users)
 
 
 def _fewest_dims(view: torch.Tensor) -> tuple[list[int], list[int]]:

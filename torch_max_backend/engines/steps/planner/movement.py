@@ -16,7 +16,7 @@ from torch_max_backend.engines.steps.planner.sizes import (
     product,
     quotient,
 )
-from torch_max_backend.engines.steps.planner.tasks import Kernel, Pointwise, Reduce
+from torch_max_backend.engines.steps.planner.tasks import Kernel, Number, Pointwise, Reduce
 from torch_max_backend.engines.steps.planner.views import View, kept
 from torch_max_backend.engines.steps.program_space import adds_across
 
@@ -241,6 +241,16 @@ def _reduce(lowering: Lowering, node: Node) -> None:
     lowering.add(Reduce(kind, operand, to, node.origin))
 
 
+def _cumsum(lowering: Lowering, node: Node) -> None:
+    view, result = lowering.view(node.operands[0]), node.results[0]
+    if view.shape[1] != 1:
+        lowering.kernel(node)
+        return
+    whole = lowering.views[result] = View.whole(result)
+    # Sums begin with 0, which makes 0 of -0.
+    lowering.pointwise("add", [view, Number(0, result.dtype)], whole, node.origin)
+
+
 # Rows of a size that varies are taken for so many.
 _UNKNOWN = 1024
 
@@ -335,6 +345,7 @@ OPERATIONS: Mapping[str, Callable[[Lowering, Node], None]] = {
 KERNELS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "tmb_concat": _concat_kernel,
     "tmb_reduce": _reduce,
+    "tmb_cumsum": _cumsum,
     "tmb_attention": _attention,
 }
 """Kernels of this package of which a view may be taken, or whose operands may be views."""
