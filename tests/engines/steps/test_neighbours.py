@@ -56,3 +56,27 @@ def test_readers_that_need_each_other_over_others_stay_apart() -> None:
 
     # Either both readers of `u` run as one, or both of `x`.
     same_as_eager(function, [_whole(140, 140), _whole(140, 140)])
+
+
+def test_functions_of_a_few_numbers_do_not_keep_passes_apart() -> None:
+    """The gradient of a batch norm whose statistics are given: what multiplies the gradient and
+    what multiplies its sums have a factor in common."""
+
+    def gradients(g: Tensor, x: Tensor, w: Tensor, v: Tensor) -> list[Tensor]:
+        factor = (v + 1).reciprocal()
+        sums = (g * x).sum([0, 2, 3]) * factor
+        return [g * (factor * w)[:, None, None], sums, g.sum([0, 2, 3])]
+
+    image, channels = (8, 4, 30, 30), torch.tensor([0.0, 1.0, 3.0, 7.0])
+    plan = same_as_eager(gradients, [_whole(*image), _whole(*image), _whole(4), channels])
+    found = kinds(plan)
+    assert sum("sum" in kind for kind in found if not kind.startswith("tmb")) == 1, found
+    assert found["mul"] == 1, found  # of the sums: the gradient is multiplied where they are made
+
+
+def test_functions_of_sums_stay_behind_them() -> None:
+    def function(g: Tensor, w: Tensor) -> list[Tensor]:
+        factor = (w + 1).reciprocal()
+        return [g * (g.sum(1) * factor + factor)[:, None], g.amax(1)]
+
+    same_as_eager(function, [_whole(64, 600), torch.full((64,), 3.0)])

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch_max_backend.engines.steps.planner.graph import Value
-from torch_max_backend.engines.steps.planner.groups import Group, is_all_of, read_of, reshaped
+from torch_max_backend.engines.steps.planner.groups import (
+    Group,
+    extent,
+    is_all_of,
+    read_of,
+    reshaped,
+)
 from torch_max_backend.engines.steps.planner.sizes import product
 from torch_max_backend.engines.steps.planner.tasks import Pointwise, Reduce, Task
 from torch_max_backend.engines.steps.planner.views import View, same_strides
@@ -111,9 +117,7 @@ class _Fusion:
             for reads in group.reads.values() if self._keeps_still(group) else ():
                 for view in reads:
                     if isinstance(view, View) and self._is_large(group, view):
-                        # In whatever order of the dims.
-                        dims = frozenset(zip(view.shape, view.strides, strict=True))
-                        known = readers.setdefault((view.root, view.offset, dims), [])
+                        known = readers.setdefault((view.root, view.offset, extent(view)), [])
                         if all(group is not other for other, _ in known):
                             known.append((group, view))
         for known in readers.values():
@@ -164,7 +168,49 @@ class _Fusion:
         for one, other in ((a, b), (b, a)):
             if any(self.group[n] is other for t in one.tasks for n in self.needs[t]):
                 return False
-        return self._fits(a, b) and not self._circular(a, b)
+        if not self._fits(a, b):
+            return False
+        return not self._circular(a, b) or self._parts(a, b)
+
+    def _parts(self, a: Group, b: Group) -> bool:
+        """Cut small groups in two where only that stands between two others: what has to run behind
+        them and what need not. As functions of a few numbers that one of them reads, and
+        functions of its sums, of which the other is no reader."""
+        end = max(self._last(a), self._last(b))
+        behind = {*a.tasks, *b.tasks}
+        for task in self.tasks[min(a.order, b.order) : end]:
+            if any(n in behind for n in self.needs[task]):
+                behind.add(task)
+        whole = []
+        for group in dict.fromkeys(self.group[t] for t in self.tasks if t in behind):
+            if group is a or group is b:
+                continue
+            late = [t for t in group.tasks if t in behind or self.place[t] > end]
+            if len(late) < len(group.tasks) and not self._is_worth(group):
+                whole.append(group)
+                self._cut(group, late)
+        if not self._circular(a, b):
+            return True
+        for group in whole:
+            self.group.update(dict.fromkeys(group.tasks, group))
+        return False
+
+    def _is_worth(self, group: Group) -> bool:
+        """Whether it has so many elements that it should stay one pass over memory."""
+        count = product(group.space)
+        return not isinstance(count, int) or count >= LARGE // 4
+
+    def _cut(self, group: Group, late: list[Task]) -> None:
+        early = [t for t in group.tasks if t not in late]
+        for tasks in (early, late):
+            part = Group(
+                tasks,
+                group.space,
+                min(self.place[t] for t in tasks),
+                {t: group.reads[t] for t in tasks},
+                {t: group.writes[t] for t in tasks},
+            )
+            self.group.update(dict.fromkeys(tasks, part))
 
     def _fits(self, above: Group, below: Group) -> bool:
         if len(above.tasks) + len(below.tasks) > MOST:

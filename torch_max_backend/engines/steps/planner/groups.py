@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_max_backend.engines.steps.planner.sizes import Sizes, product
+from torch_max_backend.engines.steps.planner.sizes import Size, Sizes, product
 from torch_max_backend.engines.steps.planner.tasks import Number, Reduce, Task
 from torch_max_backend.engines.steps.planner.views import View
 
@@ -37,6 +37,21 @@ def is_all_of(view: View) -> bool:
     if product(view.shape) != product(view.root.shape):
         return False
     return all(s != 0 or n == 1 for n, s in zip(view.shape, view.strides, strict=True))
+
+
+def extent(view: View) -> frozenset[tuple[Size, Size]]:
+    """Sizes and strides of a view's elements, in whatever order and shape it has them."""
+    dims = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
+    if all(isinstance(n, int) and isinstance(s, int) for n, s in dims):
+        dims.sort(key=lambda dim: dim[1])
+        joined: list[tuple[Size, Size]] = []
+        for size, stride in dims:
+            if joined and joined[-1][0] * joined[-1][1] == stride:
+                joined[-1] = joined[-1][0] * size, joined[-1][1]
+            else:
+                joined.append((size, stride))
+        dims = joined
+    return frozenset(dims)
 
 
 def reshaped(
