@@ -34,6 +34,7 @@ from torch_max_backend.errors import (
     UnsupportedError,
     join_dynamo,
 )
+from torch_max_backend.graph.signature_schema import GRADIENTS
 from torch_max_backend.log import get_logger
 from torch_max_backend.options import Options
 from torch_max_backend.process import fork_fallback, fork_safety
@@ -293,6 +294,7 @@ class _Compilers:
             leave_out()
             return _Lazy(alone)
         try:
+            module.meta[GRADIENTS] = True
             job = start(module, (), self.options)
             forward, backward = self.job.functions(job)
         except OptionError:

@@ -17,6 +17,7 @@ from torch_max_backend.ahead_of_time.plain import from_plain, to_plain
 from torch_max_backend.errors import PackageError
 from torch_max_backend.graph.expressions import NAME, checked
 from torch_max_backend.graph.signature_schema import Signature
+from torch_max_backend.graph.views import CALLS
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -240,6 +241,8 @@ def _check(manifest: Manifest) -> None:
             _require(item.kind in kinds, f"kind {item.kind!r}")
     for item in signature.inputs:
         _require(item.kind != "seed" or _DEVICE.fullmatch(item.source), "a seed's device")
+    names = {name for o in signature.outputs for name, _ in o.views}
+    _require(names <= CALLS, "a view")
     taken = sum(i.kind != "constant" for i in manifest.inputs)
     extra = sum(s.argument for s in manifest.symbols.values())
     arguments = len(manifest.state) + taken + extra

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.fx import GraphModule, Node
 
 from torch_max_backend.errors import UnsupportedError, UnsupportedOperatorError
@@ -22,9 +23,14 @@ from torch_max_backend.graph.memory_order import (
 )
 from torch_max_backend.graph.nested import body, every_node, nested_modules
 from torch_max_backend.graph.shapes import Symbols, SymScalar, is_empty
-from torch_max_backend.graph.signature_schema import Layout, ModelInput, Output, Signature
+from torch_max_backend.graph.signature_schema import (
+    GRADIENTS,
+    ModelInput,
+    Output,
+    Signature,
+)
 from torch_max_backend.graph.trace import Trace, attribute
-from torch_max_backend.graph.views import memory_of, same_tensor, turned_from
+from torch_max_backend.graph.views import calls_from, memory_of, same_tensor
 
 # Constants up to this many elements are part of the MAX graph (and of the cache key by value);
 # larger ones are inputs, so that no artifact holds a copy of the data.
@@ -66,13 +72,15 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
     _bind_symbols(placeholders, symbols, signature)
     symbols.given(signature.symbols)
     mutations = _mutations(module, position)
-    turned: dict[Node, Output] = {}
+    views: dict[Node, Output] = {}
     if exact is not None:
         _share_saved(output, exact, mutations)
-        if not signature.pairs:
-            turned = _turned(output, exact, mutations, position)
+    if not signature.pairs and exact is not None:
+        views = _saved_views(output, exact, mutations, position)
+    elif not signature.pairs and module.meta.get(GRADIENTS):
+        views = _gradient_views(output, mutations, position)
     stored = reorder_arguments(module, mutations)
-    returned = reorder_results(module, symbols, exact, turned)
+    returned = reorder_results(module, symbols, exact, views)
     stores = _add_arguments(signature, position, mutations, stored)
     embedded = _add_constants(signature, module)
 
@@ -87,7 +95,7 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
         return index[node]
 
     for item in output.args[0]:
-        made = turned.get(item) if isinstance(item, Node) else None
+        made = views.get(item) if isinstance(item, Node) else None
         signature.outputs.append(made or _output(item, position, symbols, signature, model_output))
     written = {node for node, _ in stores}
     for node, value in mutations.items():
@@ -262,19 +270,51 @@ def _share_saved(output: Node, exact: int, mutations: Mapping[Node, Node]) -> No
     output.args = (type(output.args[0])(results),)
 
 
-def _turned(
+def _saved_views(
     output: Node, exact: int, mutations: Mapping[Node, Node], position: Mapping[Node, int]
 ) -> dict[Node, Output]:
-    """What only the backward graph takes that is an argument with its dims in another order."""
-    found: dict[Node, Output] = {}
+    """What only the backward graph takes that is a view of an argument."""
     shown = set(output.args[0][:exact])
-    for item in output.args[0][exact:]:
+    saved = [item for item in output.args[0][exact:] if item not in shown]
+    return _views(saved, mutations, position)
+
+
+def _gradient_views(
+    output: Node, mutations: Mapping[Node, Node], position: Mapping[Node, int]
+) -> dict[Node, Output]:
+    """Gradients that are a dense part of an argument, as those of ``stack`` are, or that expand it,
+    as those of ``sum`` do: eager PyTorch does not copy these either. Of parts that overlap only the
+    first is, and none of an argument that is a gradient itself."""
+    whole = [n for n in output.args[0] if n in position]
+    taken = {position[n]: [range(n.meta["val"].numel())] for n in whole}
+    found = {}
+    for item, made in _views(output.args[0], mutations, position).items():
+        # What is expanded is one element.
+        value = item.meta["val"]
+        for dim in (i for i, stride in enumerate(value.stride()) if stride == 0):
+            value = value.narrow(dim, 0, min(1, value.shape[dim]))
+        begin = value.storage_offset()
+        memory = range(begin, begin + value.numel())
+        others = taken.setdefault(made.index, [])
+        free = all(o.stop <= memory.start or memory.stop <= o.start for o in others)
+        if free and is_non_overlapping_and_dense_or_false(value):
+            others.append(memory)
+            found[item] = made
+    return found
+
+
+def _views(
+    items: Sequence[Any], mutations: Mapping[Node, Node], position: Mapping[Node, int]
+) -> dict[Node, Output]:
+    """Those that are views of arguments to which nothing is written."""
+    found: dict[Node, Output] = {}
+    for item in items:
         root = memory_of(item) if isinstance(item, Node) else item
-        if root is item or root not in position or root in mutations or item in shown:
+        if root is item or root not in position or root in mutations:
             continue
-        order = turned_from(item, root)
-        if order is not None:
-            found[item] = Output("input", position[root], layout=Layout(order=order))
+        calls = calls_from(item, root)
+        if calls is not None:
+            found[item] = Output("input", position[root], views=calls)
     return found
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# In the ``meta`` of a traced module: its results are gradients, which may be views of arguments.
+GRADIENTS = "gradients"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -67,14 +70,16 @@ class Output:
             itself); ``scalar`` (run-time expression ``source``).
         index: See ``kind``.
         source: See ``kind``.
-        layout: How the model's contiguous output becomes a tensor with the strides torch promised;
-            of an ``input`` that is returned with its dims in another order, that order.
+        layout: How the model's contiguous output becomes a tensor with the strides torch promised.
+        views: Of an ``input`` of which a view is returned: methods of `torch.Tensor` that take it,
+            one after the other, and their numbers.
     """
 
     kind: str
     index: int = -1
     source: str = ""
     layout: Layout | None = None
+    views: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import Node
 
@@ -15,6 +17,15 @@ _VIEWS = frozenset(
         aten.unsqueeze.default, aten.view.default,
     }
 )  # fmt: skip
+
+_RESHAPING = frozenset(
+    {
+        aten.view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims,
+    }
+)  # fmt: skip
+# A method of `torch.Tensor` that takes a view, and its numbers.
+Call = tuple[str, tuple[int, ...]]
+CALLS = frozenset({"reshape", "expand", "permute", "transpose", "select", "narrow"})
 
 
 def memory_of(node: Node) -> Node:
@@ -34,28 +45,46 @@ def same_tensor(node: Node) -> Node:
     return found
 
 
-def turned_from(node: Node, root: Node) -> tuple[int, ...] | None:
-    """The order of ``root``'s dims in which a chain of views shows all of it, if it does no more
-    than that."""
+def calls_from(node: Node, root: Node) -> tuple[Call, ...] | None:
+    """The calls of `torch.Tensor` that make a chain of views of ``root``, if they are known and no
+    size of them varies."""
     chain = []
     while node is not root:
         chain.append(node)
         node = node.args[0]
-    order = list(range(root.meta["val"].dim()))
+    calls = []
     for view in reversed(chain):
-        args = view.args[1:]
-        if view.kwargs:
+        call = _call(view)
+        if call is None or not all(isinstance(n, int) for n in call[1]):
             return None
-        if view.target is aten.t.default:
-            order.reverse()
-        elif view.target is aten.transpose.int:
-            a, b = (int(dim) for dim in args)
-            order[a], order[b] = order[b], order[a]
-        elif view.target is aten.permute.default:
-            order = [order[dim] for dim in args[0]]
-        elif view.target not in (aten.alias.default, aten.detach.default):
+        if call[0] != "alias":
+            calls.append(call)
+    return tuple(calls)
+
+
+def _call(view: Node) -> Call | None:
+    value, target = view.meta["val"], view.target
+    args: Any = view.args[1:]
+    if view.kwargs:
+        return None
+    if target in _RESHAPING:
+        return "reshape", tuple(value.shape)
+    if target is aten.expand.default:
+        return "expand", tuple(value.shape)
+    if target is aten.t.default:
+        return "permute", tuple(reversed(range(value.dim())))
+    if target is aten.permute.default:
+        return "permute", tuple(args[0])
+    if target is aten.transpose.int or target is aten.select.int:
+        return target._opname, args
+    if target is aten.slice.Tensor:
+        dim, start, _, step = tuple(args) + (0, 0, 0, 1)[len(args) :]
+        size = view.args[0].meta["val"].shape[dim]
+        if step != 1 or not isinstance(start, int) or not isinstance(size, int):
             return None
-    return tuple(order)
+        begin = min(start + size if start < 0 else start, size)
+        return "narrow", (dim, max(begin, 0), value.shape[dim])
+    return ("alias", ()) if target in (aten.alias.default, aten.detach.default) else None
 
 
 def _layout(node: Node) -> tuple[object, ...] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from torch_max_backend.errors import ExecutionError, IndexOutOfBoundsError, LinearAlgebraError
 from torch_max_backend.graph.expressions import evaluator
 from torch_max_backend.graph.signature_schema import Layout, Signature
+from torch_max_backend.graph.views import Call
 
 # What kernels of linear algebra raise.
 _LINALG = re.compile(r"LinAlgError<(.*?)>", re.DOTALL)
@@ -67,33 +69,30 @@ def returned(
     results: Sequence[Any],
     arguments: Sequence[Any],
     scalars: Iterable[Any],
-    turned: Iterable[tuple[int, tuple[int, ...]]] = (),
+    views: Mapping[int, Sequence[Call]] = MappingProxyType({}),
 ) -> list[Any]:
     """What a graph returns: of each output, its kind and its place among results or arguments;
-    ``turned`` is what `turned_arguments` tells."""
-    numbers = iter(scalars)
+    ``views`` is what `argument_views` tells."""
+    remaining = iter(scalars)
     found: list[Any] = [
         results[index]
         if kind == "value"
         else arguments[index]
         if kind == "input"
-        else next(numbers)
+        else next(remaining)
         if kind == "scalar"
         else None
         for kind, index in places
     ]
-    for k, order in turned:
-        found[k] = found[k].permute(order)
+    for k, calls in views.items():
+        for name, numbers in calls:
+            found[k] = getattr(found[k], name)(*numbers)
     return found
 
 
-def turned_arguments(signature: Signature) -> list[tuple[int, tuple[int, ...]]]:
-    """The outputs that are arguments with their dims in another order, and those orders."""
-    return [
-        (k, o.layout.order)
-        for k, o in enumerate(signature.outputs)
-        if o.kind == "input" and o.layout is not None and o.layout.order is not None
-    ]
+def argument_views(signature: Signature) -> dict[int, Sequence[Call]]:
+    """The outputs that are views of arguments, and the calls that take them."""
+    return {k: o.views for k, o in enumerate(signature.outputs) if o.views}
 
 
 def check(values: Sequence[Any], checks: Sequence[tuple[str, str]]) -> None:

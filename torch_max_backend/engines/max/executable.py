@@ -20,11 +20,11 @@ from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime.results import (
     Rebuild,
+    argument_views,
     check,
     evaluator_or_none,
     execution_error,
     returned,
-    turned_arguments,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Executable:
         self._plan = [
             (o.kind, o.index if o.kind in ("value", "input") else -1) for o in signature.outputs
         ]
-        self._turned = turned_arguments(signature)
+        self._argument_views = argument_views(signature)
         # MAX folds `x + 0` and merges equal nodes: any output may share memory, until a call whose
         # tensors all have elements shows which ones do.
         self._suspects: Sequence[int] = range(len(signature.layouts))
@@ -193,7 +193,7 @@ class Executable:
             arguments.clear()
             return results
         scalars = numbers[self._output_scalars_from :] if after is None else after
-        outputs = returned(self._plan, results, arguments, scalars, self._turned)
+        outputs = returned(self._plan, results, arguments, scalars, self._argument_views)
         arguments.clear()
         return outputs
 

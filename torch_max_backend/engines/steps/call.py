@@ -14,6 +14,7 @@ import torch
 
 from torch_max_backend.compat.tensors import empty_strided, profiling
 from torch_max_backend.engines.steps.libraries import block_runner
+from torch_max_backend.graph.views import Call
 from torch_max_backend.runtime import large
 
 
@@ -24,7 +25,7 @@ def written_out(
     results: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]],
     turns: Sequence[tuple[int, ...] | None],
     outputs: Sequence[tuple[str, int]],
-    turned: Mapping[int, tuple[int, ...]],
+    views: Mapping[int, Sequence[Call]],
     free: list[Any],
     shares: bool,
     general: Callable[[list[Any]], list[Any]],
@@ -42,7 +43,7 @@ def written_out(
         results: Sizes, strides and dtype of each result.
         turns: Of each result the order of its dims in the tensor that torch is given.
         outputs: Kind and number of each output of the graph.
-        turned: Of those that are arguments with their dims in another order, that order.
+        views: Of those that are views of arguments, the calls that take them.
         free: Tables that no call uses.
         shares: Whether the table takes memory for temporaries at each call.
         general: Does what this code cannot: tensors that are not contiguous, profiling.
@@ -88,18 +89,20 @@ def written_out(
         "        raise error(table, failed, arguments)",
     ]
     lines += [f"    r{k} = r{k}.permute({t})" for k, t in enumerate(turns) if t is not None]
-    made = ", ".join(_outputs(outputs, turned))
+    made = ", ".join(_outputs(outputs, views))
     lines += [f"    found = [{made}]", "    arguments.clear()", "    return found"]
     exec("\n".join(lines), names)
     return names["call"]
 
 
 def _outputs(
-    outputs: Sequence[tuple[str, int]], turned: Mapping[int, tuple[int, ...]]
+    outputs: Sequence[tuple[str, int]], views: Mapping[int, Sequence[Call]]
 ) -> Iterator[str]:
     for k, (kind, i) in enumerate(outputs):
         text = f"r{i}" if kind == "value" else f"arguments[{i}]" if kind == "input" else "None"
-        yield f"{text}.permute({turned[k]})" if k in turned else text
+        for name, numbers in views.get(k, ()):
+            text += f".{name}({', '.join(map(str, numbers))})"
+        yield text
 
 
 def _written(name: str, places: Sequence[tuple[int, int]]) -> list[str]:

@@ -25,10 +25,10 @@ from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime import large
 from torch_max_backend.runtime.results import (
     Rebuild,
+    argument_views,
     check,
     execution_error,
     returned,
-    turned_arguments,
 )
 from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.tensors import plain
@@ -143,7 +143,7 @@ class StepExecutable:
         # A seam for whoever measures.
         self._execute = _run
         self._outputs = [(o.kind, o.index) for o in signature.outputs]
-        self._turned_arguments = turned_arguments(signature)
+        self._argument_views = argument_views(signature)
         # Whether calls can be written out, and the order of the dims of each result.
         orders = [None if r is None else r.turned for r in rebuilds]
         self._simple = (
@@ -230,7 +230,7 @@ class StepExecutable:
             [(shape, _dense(shape), dtype) for shape, dtype in sized.outputs],
             self._turns,
             self._outputs,
-            dict(self._turned_arguments),
+            self._argument_views,
             sized.free,
             sized.shares,
             general,
@@ -350,7 +350,7 @@ class StepExecutable:
             arguments.clear()
             return results
         scalars = numbers[self._scalars_from :]
-        outputs = returned(self._outputs, results, arguments, scalars, self._turned_arguments)
+        outputs = returned(self._outputs, results, arguments, scalars, self._argument_views)
         arguments.clear()
         return outputs
 

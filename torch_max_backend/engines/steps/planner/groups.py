@@ -42,16 +42,16 @@ def is_all_of(view: View) -> bool:
 def extent(view: View) -> frozenset[tuple[Size, Size]]:
     """Sizes and strides of a view's elements, in whatever order and shape it has them."""
     dims = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
-    if all(isinstance(n, int) and isinstance(s, int) for n, s in dims):
-        dims.sort(key=lambda dim: dim[1])
-        joined: list[tuple[Size, Size]] = []
-        for size, stride in dims:
-            if joined and joined[-1][0] * joined[-1][1] == stride:
-                joined[-1] = joined[-1][0] * size, joined[-1][1]
-            else:
-                joined.append((size, stride))
-        dims = joined
-    return frozenset(dims)
+    known = [(s, n) for n, s in dims if isinstance(n, int) and isinstance(s, int)]
+    if len(known) < len(dims):
+        return frozenset(dims)
+    joined: list[tuple[Size, Size]] = []
+    for stride, size in sorted(known):
+        if joined and joined[-1][0] * joined[-1][1] == stride:
+            joined[-1] = joined[-1][0] * size, joined[-1][1]
+        else:
+            joined.append((size, stride))
+    return frozenset(joined)
 
 
 def reshaped(
