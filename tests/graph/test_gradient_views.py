@@ -50,7 +50,7 @@ def test_parts_of_the_gradient_are_not_copied(
 def test_what_overlaps_is_copied() -> None:
     """Whoever adds to one gradient must not change another."""
     assert _shared(lambda x, y: x.t() + y.view(8, 6), X, Y) == [True, False]
-    assert _shared(lambda x, y: x + y.view(8, 6).view(6, 8), X, Y) == [True, True]
+    assert _shared(lambda x, y: x + y.view(8, 6).view(6, 8), X, Y) == [True, False]
 
 
 def test_parts_that_are_not_dense_are_copied() -> None:

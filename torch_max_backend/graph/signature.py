@@ -6,15 +6,16 @@ Computed from the FX graph alone, without MAX, so that a warm start needs no MAX
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.fx import GraphModule, Node
 
 from torch_max_backend.errors import UnsupportedError, UnsupportedOperatorError
 from torch_max_backend.graph.arguments import scalar_uses, sizes
+from torch_max_backend.graph.layout import output_layout
 from torch_max_backend.graph.memory_order import (
     layout_of,
     model_result,
@@ -78,7 +79,7 @@ def analyse(module: GraphModule, exact: int | None = None) -> Trace:
     if not signature.pairs and exact is not None:
         views = _saved_views(output, exact, mutations, position)
     elif not signature.pairs and module.meta.get(GRADIENTS):
-        views = _gradient_views(output, mutations, position)
+        views = _gradient_views(output, mutations, position, symbols)
     stored = reorder_arguments(module, mutations)
     returned = reorder_results(module, symbols, exact, views)
     stores = _add_arguments(signature, position, mutations, stored)
@@ -280,7 +281,10 @@ def _saved_views(
 
 
 def _gradient_views(
-    output: Node, mutations: Mapping[Node, Node], position: Mapping[Node, int]
+    output: Node,
+    mutations: Mapping[Node, Node],
+    position: Mapping[Node, int],
+    symbols: Symbols,
 ) -> dict[Node, Output]:
     """Gradients that are a dense part of an argument, as those of ``stack`` are, or that expand it,
     as those of ``sum`` do: eager PyTorch does not copy these either. Of parts that overlap only the
@@ -289,15 +293,14 @@ def _gradient_views(
     taken = {position[n]: [range(n.meta["val"].numel())] for n in whole}
     found = {}
     for item, made in _views(output.args[0], mutations, position).items():
-        # What is expanded is one element.
         value = item.meta["val"]
-        for dim in (i for i, stride in enumerate(value.stride()) if stride == 0):
-            value = value.narrow(dim, 0, min(1, value.shape[dim]))
+        layout = output_layout(value, symbols)
         begin = value.storage_offset()
-        memory = range(begin, begin + value.numel())
+        sizes = [n for i, n in enumerate(value.shape) if i not in layout.narrowed]
+        memory = range(begin, begin + math.prod(sizes))
         others = taken.setdefault(made.index, [])
         free = all(o.stop <= memory.start or memory.stop <= o.start for o in others)
-        if free and is_non_overlapping_and_dense_or_false(value):
+        if free and not layout.strides:
             others.append(memory)
             found[item] = made
     return found
