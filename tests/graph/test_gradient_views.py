@@ -68,3 +68,15 @@ def test_gradients_add_up() -> None:
     assert x.grad is not None
     assert y.grad is not None
     torch.testing.assert_close(torch.stack([x.grad, y.grad]), one + two)
+
+
+def test_sizes_that_vary() -> None:
+    options = {"engine": "steps", "fallback": "error", "cache": False, "min_ops": 1}
+    compiled = torch.compile(
+        lambda x, y: torch.stack([x.t(), y]), backend=max_backend, options=options, dynamic=True
+    )
+    for rows in (6, 9, 6):
+        x, y = (torch.randn(n, requires_grad=True) for n in ((rows, 8), (8, rows)))
+        gradient = torch.randn(2, 8, rows)
+        found = torch.autograd.grad(compiled(x, y), (x, y), gradient)
+        torch.testing.assert_close(found, (gradient[0].t(), gradient[1]))

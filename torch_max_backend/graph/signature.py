@@ -7,6 +7,7 @@ Computed from the FX graph alone, without MAX, so that a warm start needs no MAX
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -290,12 +291,14 @@ def _gradient_views(
     as those of ``sum`` do: eager PyTorch does not copy these either. Of parts that overlap only the
     first is, and none of an argument that is a gradient itself."""
     whole = [n for n in output.args[0] if n in position]
-    taken = {position[n]: [range(n.meta["val"].numel())] for n in whole}
+    taken = {position[n]: [range(sys.maxsize)] for n in whole}
     found = {}
     for item, made in _views(output.args[0], mutations, position).items():
         value = item.meta["val"]
-        layout = output_layout(value, symbols)
         begin = value.storage_offset()
+        if not all(isinstance(n, int) for n in (begin, *value.shape)):
+            continue  # to compare these would add guards
+        layout = output_layout(value, symbols)
         sizes = [n for i, n in enumerate(value.shape) if i not in layout.narrowed]
         memory = range(begin, begin + math.prod(sizes))
         others = taken.setdefault(made.index, [])
