@@ -63,9 +63,10 @@ def test_functions_of_a_few_numbers_do_not_keep_passes_apart() -> None:
     what multiplies its sums have a factor in common."""
 
     def gradients(g: Tensor, x: Tensor, w: Tensor, v: Tensor) -> list[Tensor]:
+        sums = (g * x).sum([0, 2, 3])
         factor = (v + 1).reciprocal()
-        sums = (g * x).sum([0, 2, 3]) * factor
-        return [g * (factor * w)[:, None, None], sums, g.sum([0, 2, 3])]
+        image = g * (factor * w)[:, None, None]
+        return [image, sums * factor, g.sum([0, 2, 3])]
 
     image, channels = (8, 4, 30, 30), torch.tensor([0.0, 1.0, 3.0, 7.0])
     plan = same_as_eager(gradients, [_whole(*image), _whole(*image), _whole(4), channels])

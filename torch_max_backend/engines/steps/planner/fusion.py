@@ -176,16 +176,17 @@ class _Fusion:
         """Cut small groups in two where only that stands between two others: what has to run behind
         them and what need not. As functions of a few numbers that one of them reads, and
         functions of its sums, of which the other is no reader."""
-        end = max(self._last(a), self._last(b))
+        begin, end = min(a.order, b.order), max(self._last(a), self._last(b))
+        between = list(dict.fromkeys(self.group[t] for t in self.tasks[begin:end]))
         behind = {*a.tasks, *b.tasks}
-        for task in self.tasks[min(a.order, b.order) : end]:
+        for task in self.tasks[begin : max(map(self._last, between), default=end) + 1]:
             if any(n in behind for n in self.needs[task]):
                 behind.add(task)
         whole = []
-        for group in dict.fromkeys(self.group[t] for t in self.tasks if t in behind):
+        for group in between:
             if group is a or group is b:
                 continue
-            late = [t for t in group.tasks if t in behind or self.place[t] > end]
+            late = [t for t in group.tasks if t in behind]
             if len(late) < len(group.tasks) and not self._is_worth(group):
                 whole.append(group)
                 self._cut(group, late)
