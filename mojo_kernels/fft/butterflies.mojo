@@ -2,7 +2,7 @@
 
 from std.utils.index import IndexList
 
-# Those that `butterfly` knows.
+# Those that `butterfly` knows, and that any pass may have; it knows 16 as well.
 comptime RADICES = IndexList[6](8, 4, 2, 3, 5, 7)
 comptime Lanes[dtype: DType, width: Int, radix: Int] = Array[SIMD[dtype, width], radix]
 
@@ -83,6 +83,8 @@ def butterfly[
         im[3] = bi + di
     elif radix == 7:
         _seven[dtype, width, radix](re, im)
+    elif radix == 16:
+        _sixteen[dtype, width, radix](re, im)
     else:
         comptime assert radix == 8, "no such butterfly"
         _eight[dtype, width, radix](re, im)
@@ -170,3 +172,69 @@ def _eight[
         im[k] = even_im[k] + odd_im[k]
         re[k + 4] = even_re[k] - odd_re[k]
         im[k + 4] = even_im[k] - odd_im[k]
+
+
+@always_inline
+def _sixteen[
+    dtype: DType, width: Int, radix: Int
+](mut re: Lanes[dtype, width, radix], mut im: Lanes[dtype, width, radix]):
+    """Four times four numbers, those of all but the first turned by sixteenths of the circle."""
+    # Cosines and sines of the first to the third of these.
+    comptime cosines = SIMD[DType.float64, 4](
+        0.923879532511286756128183189397,
+        0.707106781186547524400844362105,
+        0.382683432365089771728459984030,
+        0,
+    )
+    comptime sines = SIMD[DType.float64, 4](
+        0.382683432365089771728459984030,
+        0.707106781186547524400844362105,
+        0.923879532511286756128183189397,
+        0,
+    )
+    var r = Lanes[dtype, width, 4](fill=0)
+    var i = Lanes[dtype, width, 4](fill=0)
+    comptime for b in range(4):
+        comptime for a in range(4):
+            r[a] = re[4 * a + b]
+            i[a] = im[4 * a + b]
+        butterfly[dtype, width, 4](r, i)
+        comptime for k in range(4):
+            # The turn by -b k sixteenths: quarters by exchange, the rest by multiplication.
+            comptime turn = b * k % 4
+            comptime quarters = b * k // 4
+            var x = r[k]
+            var y = i[k]
+            comptime if turn == 2:
+                comptime half_root = Scalar[dtype](cosines[1])
+                var sum = (x + y) * half_root
+                y = (y - x) * half_root
+                x = sum
+            elif turn != 0:
+                comptime c = Scalar[dtype](cosines[turn - 1])
+                comptime s = Scalar[dtype](sines[turn - 1])
+                var turned = x * c + y * s
+                y = y * c - x * s
+                x = turned
+            comptime if quarters == 1:
+                re[4 * k + b] = y
+                im[4 * k + b] = -x
+            elif quarters == 2:
+                re[4 * k + b] = -x
+                im[4 * k + b] = -y
+            else:
+                re[4 * k + b] = x
+                im[4 * k + b] = y
+    var out_re = Lanes[dtype, width, 16](fill=0)
+    var out_im = Lanes[dtype, width, 16](fill=0)
+    comptime for k in range(4):
+        comptime for b in range(4):
+            r[b] = re[4 * k + b]
+            i[b] = im[4 * k + b]
+        butterfly[dtype, width, 4](r, i)
+        comptime for j in range(4):
+            out_re[k + 4 * j] = r[j]
+            out_im[k + 4 * j] = i[j]
+    comptime for k in range(16):
+        re[k] = out_re[k]
+        im[k] = out_im[k]

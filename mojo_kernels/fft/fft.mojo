@@ -4,18 +4,23 @@ lengths with a large prime factor."""
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
-from std.sys import simd_width_of
+from std.sys import size_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges, task_count
 from .gpu import on_gpu
-from .lines import C2C, C2C_REAL, C2R, R2C, R2C_FULL, transform_columns, transform_lines
-from .tables import Tables
+from .lines import C2C, C2C_REAL, C2R, R2C, R2C_FULL, mirror
+from .several import Columns, LINE, Lines
 
-# Lines of at most this many elements are transformed several at a time.
-comptime SHORT = 512
 # Steps that a task should have at least.
 comptime GRAIN = 32768
+
+
+@always_inline
+def _from_a_line[dtype: DType, //](mut memory: List[Scalar[dtype]]) -> Address[dtype]:
+    """Memory from where a cache line begins; up to `LINE` numbers before it are lost."""
+    var start = untracked(memory.unsafe_ptr())
+    return start.unsafe_offset(-Int(start) % 64 // size_of[Scalar[dtype]]())
 
 
 def _on_cpu[
@@ -31,44 +36,25 @@ def _on_cpu[
     scale: Float64,
 ):
     """All lines, split over threads."""
-    comptime width = simd_width_of[dtype]()
-    var packed = kind != C2C and n % 2 == 0
-    var count = n // 2 if packed else n
-    var tables = Tables[dtype](count, n if packed else 0)
-    # A transform of `n + 1` numbers fits as well.
-    var room = 2 * (max(tables.length, n) + 1)
-    var memory = List[Scalar[dtype]](unsafe_uninit_length=tables.size)
-    var tasks = task_count(lines, lines * tables.length * 4, GRAIN)
-    var lanes = width if tables.length <= SHORT and lines >= width else 1
-    var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * 2 * room * lanes)
-    var spare = untracked(scratch.unsafe_ptr())
-    tables.fill(untracked(memory.unsafe_ptr()), spare)
-    var factor = scale.cast[dtype]()
+    var all = Lines[dtype, kind](n, lines, inverse, scale)
+    var tasks = task_count(lines, lines * all.tables.length * 4, GRAIN)
+    var memory = List[Scalar[dtype]](
+        unsafe_uninit_length=tasks * all.scratch() + all.tables.size + LINE
+    )
+    var spare = _from_a_line(memory)
+    all.tables.fill(spare.unsafe_offset(tasks * all.scratch()), spare)
 
     def some(task: Int, lower: Int, upper: Int) {
-        var x, var row_x, var y, var row_y, var lines, var n, var inverse, var factor,
-        var tables, var spare, var room, var lanes
+        var x, var row_x, var y, var row_y, var lines, var all, var spare
     }:
-        var a = spare.unsafe_offset(task * 2 * room * lanes)
-        var b = a.unsafe_offset(room * lanes)
-        var line = lower * lanes
-        var end = min(lines, upper * lanes)
-        while line < end:
-            var from_ = x.unsafe_offset(line * row_x)
-            var to = y.unsafe_offset(line * row_y)
-            if lanes > 1 and line + width <= end:
-                transform_lines[kind, width](
-                    from_, row_x, to, row_y, n, tables, a, b, inverse, factor
-                )
-                line += width
-            else:
-                transform_lines[kind, 1](
-                    from_, row_x, to, row_y, n, tables, a, b, inverse, factor
-                )
-                line += 1
+        var line = lower * all.lanes
+        var count = min(lines, upper * all.lanes) - line
+        var a = spare.unsafe_offset(task * all.scratch())
+        all.transform(
+            x.unsafe_offset(line * row_x), row_x, y.unsafe_offset(line * row_y), row_y, count, a
+        )
 
-    in_numbered_ranges(some, ceildiv(lines, lanes), tasks)
-    _ = scratch^
+    in_numbered_ranges(some, ceildiv(lines, all.lanes), tasks)
     _ = memory^
 
 
@@ -84,46 +70,83 @@ def _columns_on_cpu[
     scale: Float64,
 ):
     """All lines along the middle axis of pairs `[outer, n, inner, 2]`, split over threads."""
-    comptime width = simd_width_of[dtype]()
-    var tables = Tables[dtype](n, 0)
-    var room = 2 * (max(tables.length, n) + 1)
-    var memory = List[Scalar[dtype]](unsafe_uninit_length=tables.size)
-    # As many columns at a time as a vector has, or what is next to that.
-    var lanes = 1
-    comptime for part in range(3):
-        if lanes == 1 and inner >= width >> part:
-            lanes = max(1, width >> part)
-    var blocks = ceildiv(inner, lanes)
-    var units = outer * blocks
-    var tasks = task_count(units, units * tables.length * lanes * 4, GRAIN)
-    var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * 2 * room * lanes)
-    var spare = untracked(scratch.unsafe_ptr())
-    tables.fill(untracked(memory.unsafe_ptr()), spare)
-    var factor = scale.cast[dtype]()
+    var all = Columns[dtype](n, inner, inverse, scale)
+    var units = outer * all.blocks()
+    var tasks = task_count(units, units * all.tables.length * all.lanes * 4, GRAIN)
+    var memory = List[Scalar[dtype]](
+        unsafe_uninit_length=tasks * all.scratch() + all.tables.size + LINE
+    )
+    var spare = _from_a_line(memory)
+    all.tables.fill(spare.unsafe_offset(tasks * all.scratch()), spare)
 
-    def some(task: Int, lower: Int, upper: Int) {
-        var x, var y, var n, var inner, var inverse, var factor, var tables, var spare, var room,
-        var lanes, var blocks
-    }:
-        var a = spare.unsafe_offset(task * 2 * room * lanes)
-        var b = a.unsafe_offset(room * lanes)
+    def some(task: Int, lower: Int, upper: Int) {var x, var y, var all, var spare}:
+        var a = spare.unsafe_offset(task * all.scratch())
+        var row = 2 * all.inner
         for unit in range(lower, upper):
-            # The last block of columns overlaps the one before it.
-            var column = min(unit % blocks * lanes, inner - lanes)
-            var at = 2 * (unit // blocks * n * inner + column)
-            var from_ = x.unsafe_offset(at)
-            var to = y.unsafe_offset(at)
-            comptime for part in range(3):
-                comptime several = max(1, width >> part)
-                if several > 1 and lanes == several:
-                    transform_columns[several](
-                        from_, to, 2 * inner, n, tables, a, b, inverse, factor
-                    )
-            if lanes == 1:
-                transform_columns[1](from_, to, 2 * inner, n, tables, a, b, inverse, factor)
+            var (image, block) = divmod(unit, all.blocks())
+            var at = image * all.n * row
+            all.transform(x.unsafe_offset(at), row, y.unsafe_offset(at), row, block, a)
 
     in_numbered_ranges(some, units, tasks)
-    _ = scratch^
+    _ = memory^
+
+
+def _images_on_cpu[
+    dtype: DType, //, kind: Int
+](
+    x: Address[dtype],
+    row_x: Int,
+    y: Address[dtype],
+    row_y: Int,
+    images: Int,
+    height: Int,
+    n: Int,
+    inverse: Bool,
+    scale: Float64,
+):
+    """All images of `height` lines, each along both axes while it is in the caches, split over
+    threads."""
+    comptime half = kind == R2C or kind == R2C_FULL or kind == C2R
+    # The second half of an image of real numbers mirrors the first.
+    comptime of_lines = R2C if kind == R2C_FULL else kind
+    comptime columns_first = kind == C2R or kind == C2C_REAL
+    var lines = Lines[dtype, of_lines](n, height, inverse, scale)
+    var columns = Columns[dtype](height, n // 2 + 1 if half else n, inverse, 1.0)
+    var tasks = task_count(images, images * height * lines.tables.length * 8, GRAIN)
+    var between = ceildiv(2 * height * columns.inner, LINE) * LINE
+    var each = max(lines.scratch(), columns.scratch()) + between
+    var memory = List[Scalar[dtype]](
+        unsafe_uninit_length=tasks * each + lines.tables.size + columns.tables.size + LINE
+    )
+    var spare = _from_a_line(memory)
+    var tables = spare.unsafe_offset(tasks * each)
+    lines.tables.fill(tables, spare)
+    columns.tables.fill(tables.unsafe_offset(lines.tables.size), spare)
+
+    def some(task: Int, lower: Int, upper: Int) {
+        var x, var row_x, var y, var row_y, var n, var height, var lines, var columns, var spare,
+        var between, var each
+    }:
+        var image = spare.unsafe_offset(task * each)
+        var a = image.unsafe_offset(between)
+        var row = 2 * columns.inner
+        for i in range(lower, upper):
+            var from_ = x.unsafe_offset(i * height * row_x)
+            var to = y.unsafe_offset(i * height * row_y)
+            comptime if columns_first:
+                for block in range(columns.blocks()):
+                    columns.transform(from_, row_x, image, row, block, a)
+                lines.transform(image, row, to, row_y, height, a)
+            else:
+                lines.transform(from_, row_x, image, row, height, a)
+                for block in range(columns.blocks()):
+                    columns.transform(image, row, to, row_y, block, a)
+                comptime if kind == R2C_FULL:
+                    for k in range(height):
+                        var other = to.unsafe_offset((height - k) % height * row_y)
+                        mirror(to.unsafe_offset(k * row_y), other, n)
+
+    in_numbered_ranges(some, images, tasks)
     _ = memory^
 
 
@@ -173,8 +196,9 @@ struct Transform:
     numbers to the first half of the pairs), "r2c_full" (to all of them) or "c2r"
     (the first half of the pairs to real numbers) or, on CPU, "c2c_real" (pairs to
     the real parts of their inverse transform); lines of pairs are `[n * 2]`.
-    `normalization` 0 leaves the sum, 1 divides by `sqrt(n)`, 2 by `n`. Scratch for
-    GPUs: twice `[lines * n * 2]` and `[n * 2]`; none on CPU."""
+    `normalization` 0 leaves the sum, 1 divides by `sqrt(n)`, 2 by `n`. `height` lines, 1 on GPUs, are
+    an image that is transformed along both axes. Scratch for GPUs: twice
+    `[lines * n * 2]` and `[n * 2]`; none on CPU."""
 
     @staticmethod
     def execute[
@@ -186,6 +210,7 @@ struct Transform:
         roots: OutputTensor[dtype=dtype, rank=1, ...],
         x: InputTensor[dtype=dtype, rank=2, ...],
         normalization: Int64,
+        height: Int64,
         ctx: DeviceContext,
     ) raises:
         comptime assert dtype.is_floating_point(), "float only"
@@ -194,6 +219,9 @@ struct Transform:
         var row_y = output.dim_size[1]()
         if output.dim_size[0]() != lines:
             raise Error("the transform has other lines than its argument")
+        var rows = Int(height)
+        if rows < 1 or lines % rows != 0:
+            raise Error("lines are no images of this height")
         var n: Int
         comptime if kind == "c2c":
             n = row_x // 2
@@ -229,8 +257,16 @@ struct Transform:
         var from_ = untracked(x.unsafe_ptr())
         var to = untracked(output.unsafe_ptr())
         comptime if target == "cpu":
-            _on_cpu[which](from_, row_x, to, row_y, lines, n, inverse, scale)
+            if rows > 1:
+                scale *= _scale(normalization, rows)
+                _images_on_cpu[which](
+                    from_, row_x, to, row_y, lines // rows, rows, n, inverse, scale
+                )
+            else:
+                _on_cpu[which](from_, row_x, to, row_y, lines, n, inverse, scale)
         else:
+            if rows > 1:
+                raise Error("GPUs transform lines")
             on_gpu[which, target](
                 from_,
                 row_x,

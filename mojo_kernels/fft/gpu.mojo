@@ -66,7 +66,7 @@ def on_gpu[
 
     elementwise[simd_width=1, target=target](load, Coord(lines * n), ctx)
 
-    var plan = Plan(n, 0)
+    var plan = Plan(n)
     var length = n
     var stride = 1
     var from_ = a

@@ -6,91 +6,9 @@ from std.sys import simd_width_of
 from std.utils.index import IndexList
 
 from ..core.memory import Address
-from ..gemm.panels import transpose
+from .alone import transform_pairs
+from .pairs import load_pairs, store_pairs
 from .tables import Tables
-
-
-@always_inline
-def _load_pairs[
-    dtype: DType, //, lanes: Int
-](x: Address[dtype], row: Int, n: Int, planes: Address[dtype], size: Int, swapped: Bool):
-    """`n` pairs of each of `lanes` lines, `row` numbers apart, into planes whose
-    second begins at `size`."""
-    comptime width = simd_width_of[dtype]()
-    var first = planes.unsafe_offset(size if swapped else 0)
-    var second = planes.unsafe_offset(0 if swapped else size)
-    var j = 0
-    comptime if lanes == 1:
-        while j + width <= n:
-            var (re, im) = x.unsafe_load[width = 2 * width](2 * j).deinterleave()
-            first.unsafe_store(j, rebind[SIMD[dtype, width]](re))
-            second.unsafe_store(j, rebind[SIMD[dtype, width]](im))
-            j += width
-        while j < n:
-            first[unsafe_offset=j] = x[unsafe_offset = 2 * j]
-            second[unsafe_offset=j] = x[unsafe_offset = 2 * j + 1]
-            j += 1
-    else:
-        var rows = Array[SIMD[dtype, lanes], lanes](fill=SIMD[dtype, lanes](0))
-        while j + lanes // 2 <= n:
-            comptime for lane in range(lanes):
-                rows[lane] = x.unsafe_load[width=lanes](lane * row + 2 * j)
-            transpose(rows)
-            comptime for f in range(lanes // 2):
-                first.unsafe_store((j + f) * lanes, rows[2 * f])
-                second.unsafe_store((j + f) * lanes, rows[2 * f + 1])
-            j += lanes // 2
-        while j < n:
-            for lane in range(lanes):
-                var at = lane * row + 2 * j
-                first[unsafe_offset = j * lanes + lane] = x[unsafe_offset=at]
-                second[unsafe_offset = j * lanes + lane] = x[unsafe_offset = at + 1]
-            j += 1
-
-
-@always_inline
-def _store_pairs[
-    dtype: DType, //, lanes: Int
-](
-    planes: Address[dtype],
-    size: Int,
-    n: Int,
-    y: Address[dtype],
-    row: Int,
-    swapped: Bool,
-    scale: Scalar[dtype],
-):
-    """The reverse of `_load_pairs`, times `scale`."""
-    comptime width = simd_width_of[dtype]()
-    var first = planes.unsafe_offset(size if swapped else 0)
-    var second = planes.unsafe_offset(0 if swapped else size)
-    var j = 0
-    comptime if lanes == 1:
-        while j + width <= n:
-            var re = first.unsafe_load[width=width](j) * scale
-            var im = second.unsafe_load[width=width](j) * scale
-            y.unsafe_store(2 * j, re.interleave(im))
-            j += width
-        while j < n:
-            y[unsafe_offset = 2 * j] = first[unsafe_offset=j] * scale
-            y[unsafe_offset = 2 * j + 1] = second[unsafe_offset=j] * scale
-            j += 1
-    else:
-        var rows = Array[SIMD[dtype, lanes], lanes](fill=SIMD[dtype, lanes](0))
-        while j + lanes // 2 <= n:
-            comptime for f in range(lanes // 2):
-                rows[2 * f] = first.unsafe_load[width=lanes]((j + f) * lanes) * scale
-                rows[2 * f + 1] = second.unsafe_load[width=lanes]((j + f) * lanes) * scale
-            transpose(rows)
-            comptime for lane in range(lanes):
-                y.unsafe_store(lane * row + 2 * j, rows[lane])
-            j += lanes // 2
-        while j < n:
-            for lane in range(lanes):
-                var at = lane * row + 2 * j
-                y[unsafe_offset=at] = first[unsafe_offset = j * lanes + lane] * scale
-                y[unsafe_offset = at + 1] = second[unsafe_offset = j * lanes + lane] * scale
-            j += 1
 
 
 @fieldwise_init
@@ -107,11 +25,14 @@ struct _Recombined[dtype: DType, width: Int](TrivialRegisterPassable):
 def _recombined[
     dtype: DType, //, joins: Bool, width: Int
 ](
-    a: _Recombined[dtype, width], c: SIMD[dtype, width], s: SIMD[dtype, width]
+    a: _Recombined[dtype, width],
+    c: SIMD[dtype, width],
+    s: SIMD[dtype, width],
+    scale: Scalar[dtype] = 1,
 ) -> _Recombined[dtype, width]:
-    """One step of `_split`, with roots `c + i s`."""
-    var er = a.re + a.mirror_re
-    var ei = a.im - a.mirror_im
+    """One step of `_split`, with roots `c + i s` that are scaled as the result."""
+    var er = (a.re + a.mirror_re) * scale
+    var ei = (a.im - a.mirror_im) * scale
     comptime if joins:
         # (a - conj b) times the conjugate root.
         var dr = a.re - a.mirror_re
@@ -200,6 +121,56 @@ def _split[
         k += 1
 
 
+@always_inline
+def _split_to_pairs[
+    dtype: DType, //
+](
+    x: Address[dtype], y: Address[dtype], n: Int, table: Address[dtype], scale: Scalar[dtype]
+):
+    """`_split` of one line, to pairs, times `scale`."""
+    comptime width = simd_width_of[dtype]()
+    comptime backwards = _backwards[width]()
+    var xi = x.unsafe_offset(n)
+    var roots = n // 2 + 1
+    var k = 0
+    while k < roots:
+        if k > 0 and k + width <= roots:
+            var at = n - k - width + 1
+            var all = _recombined[False](
+                _Recombined[dtype, width](
+                    x.unsafe_load[width=width](k),
+                    xi.unsafe_load[width=width](k),
+                    x.unsafe_load[width=width](at).shuffle[mask=backwards](),
+                    xi.unsafe_load[width=width](at).shuffle[mask=backwards](),
+                ),
+                table.unsafe_load[width=width](k) * scale,
+                table.unsafe_load[width=width](roots + k) * scale,
+                scale,
+            )
+            y.unsafe_store(2 * k, all.re.interleave(all.im))
+            var re = all.mirror_re.shuffle[mask=backwards]()
+            y.unsafe_store(2 * at, re.interleave(all.mirror_im.shuffle[mask=backwards]()))
+            k += width
+            continue
+        var mirror = n - k
+        var one = _recombined[False](
+            _Recombined[dtype, 1](
+                x[unsafe_offset=k],
+                xi[unsafe_offset=k],
+                x[unsafe_offset = mirror % n],
+                xi[unsafe_offset = mirror % n],
+            ),
+            table[unsafe_offset=k] * scale,
+            table[unsafe_offset = roots + k] * scale,
+            scale,
+        )
+        y[unsafe_offset = 2 * k] = one.re[0]
+        y[unsafe_offset = 2 * k + 1] = one.im[0]
+        y[unsafe_offset = 2 * mirror] = one.mirror_re[0]
+        y[unsafe_offset = 2 * mirror + 1] = one.mirror_im[0]
+        k += 1
+
+
 comptime C2C = 0
 comptime R2C = 1
 comptime R2C_FULL = 2
@@ -242,25 +213,38 @@ def transform_lines[
     scale: Scalar[dtype],
 ):
     """`lanes` lines. Rows are given by the numbers from one to the next."""
+    comptime if lanes == 1 and (kind == C2C or kind == R2C or kind == R2C_FULL):
+        if tables.plan.alone and not tables.convolves() and (kind == C2C or n % 2 == 0):
+            comptime if kind == C2C:
+                _ = transform_pairs[True](tables.plan, x, y, a, b, tables.start(), inverse, scale)
+            else:
+                var z = transform_pairs[False](
+                    tables.plan, x, y, a, b, tables.start(), False, scale
+                )
+                var roots = tables.start().unsafe_offset(tables.halves)
+                _split_to_pairs(z, y, n // 2, roots, scale)
+                comptime if kind == R2C_FULL:
+                    mirror(y, y, n)
+            return
     comptime if kind == C2C:
-        _load_pairs[lanes](x, row_x, n, a, n * lanes, inverse)
+        load_pairs[lanes](x, row_x, n, a, n * lanes, inverse)
         var z = tables.transform[lanes](a, b)
-        _store_pairs[lanes](z, n * lanes, n, y, row_y, inverse, scale)
+        store_pairs[lanes](z, n * lanes, n, y, row_y, inverse, scale)
     elif kind == C2R or kind == C2C_REAL:
         var half = n // 2
         if n % 2 == 0:
             comptime if kind == C2C_REAL:
-                _load_pairs[lanes](x, row_x, n, a, n * lanes, False)
+                load_pairs[lanes](x, row_x, n, a, n * lanes, False)
                 _fold[lanes](a, b, n)
             else:
-                _load_pairs[lanes](x, row_x, half + 1, b, (half + 1) * lanes, False)
+                load_pairs[lanes](x, row_x, half + 1, b, (half + 1) * lanes, False)
             _split[lanes, True](b, a, half, tables.start().unsafe_offset(tables.halves))
             var z = tables.transform[lanes](a, b)
-            _store_pairs[lanes](z, half * lanes, half, y, row_y, True, scale)
+            store_pairs[lanes](z, half * lanes, half, y, row_y, True, scale)
         else:
             var size = n * lanes
             comptime if kind == C2C_REAL:
-                _load_pairs[lanes](x, row_x, n, a, size, True)
+                load_pairs[lanes](x, row_x, n, a, size, True)
             else:
                 for lane in range(lanes):
                     var line = x.unsafe_offset(lane * row_x)
@@ -285,7 +269,7 @@ def transform_lines[
         var z = a
         var plane = (half + 1) * lanes
         if n % 2 == 0:
-            _load_pairs[lanes](x, row_x, half, a, half * lanes, False)
+            load_pairs[lanes](x, row_x, half, a, half * lanes, False)
             var t = tables.transform[lanes](a, b)
             if t == a:
                 z = b
@@ -297,13 +281,38 @@ def transform_lines[
                     a[unsafe_offset = j * lanes + lane] = x[unsafe_offset = lane * row_x + j]
                     a[unsafe_offset = plane + j * lanes + lane] = 0
             z = tables.transform[lanes](a, b)
-        _store_pairs[lanes](z, plane, half + 1, y, row_y, False, scale)
+        store_pairs[lanes](z, plane, half + 1, y, row_y, False, scale)
         comptime if kind == R2C_FULL:
             for lane in range(lanes):
                 var line = y.unsafe_offset(lane * row_y)
-                for j in range(half + 1, n):
-                    line[unsafe_offset = 2 * j] = line[unsafe_offset = 2 * (n - j)]
-                    line[unsafe_offset = 2 * j + 1] = -line[unsafe_offset = 2 * (n - j) + 1]
+                mirror(line, line, n)
+
+
+def _pairs_backwards[width: Int]() -> IndexList[width]:
+    var lanes = IndexList[width](0)
+    for i in range(width):
+        lanes[i] = width - 2 - i + 2 * (i % 2)
+    return lanes
+
+
+@no_inline
+def mirror[dtype: DType, //](line: Address[dtype], other: Address[dtype], n: Int):
+    """Writes the second half of a line of the transform of real numbers, `n` pairs long, which
+    mirrors the first half of the other."""
+    comptime width = simd_width_of[dtype]()
+    comptime backwards = _pairs_backwards[width]()
+    var signs = SIMD[dtype, width](1)
+    comptime for i in range(1, width, 2):
+        signs[i] = -1
+    var j = n // 2 + 1
+    while j + width // 2 <= n:
+        var v = other.unsafe_load[width=width](2 * (n - j - width // 2 + 1))
+        line.unsafe_store(2 * j, v.shuffle[mask=backwards]() * signs)
+        j += width // 2
+    while j < n:
+        line[unsafe_offset = 2 * j] = other[unsafe_offset = 2 * (n - j)]
+        line[unsafe_offset = 2 * j + 1] = -other[unsafe_offset = 2 * (n - j) + 1]
+        j += 1
 
 
 @no_inline
@@ -311,8 +320,9 @@ def transform_columns[
     dtype: DType, //, lanes: Int
 ](
     x: Address[dtype],
+    row_x: Int,
     y: Address[dtype],
-    row: Int,
+    row_y: Int,
     n: Int,
     tables: Tables[dtype],
     a: Address[dtype],
@@ -320,12 +330,13 @@ def transform_columns[
     inverse: Bool,
     scale: Scalar[dtype],
 ):
-    """`lanes` lines of `n` pairs that lie beside each other, in rows of `row` numbers."""
+    """`lanes` lines of `n` pairs that lie beside each other; rows are given as of `transform_lines`.
+    """
     var size = n * lanes
     var first = a.unsafe_offset(size if inverse else 0)
     var second = a.unsafe_offset(0 if inverse else size)
     for j in range(n):
-        var (re, im) = x.unsafe_load[width = 2 * lanes](j * row).deinterleave()
+        var (re, im) = x.unsafe_load[width = 2 * lanes](j * row_x).deinterleave()
         first.unsafe_store(j * lanes, rebind[SIMD[dtype, lanes]](re))
         second.unsafe_store(j * lanes, rebind[SIMD[dtype, lanes]](im))
     var z = tables.transform[lanes](a, b)
@@ -334,4 +345,4 @@ def transform_columns[
     for j in range(n):
         var re = first.unsafe_load[width=lanes](j * lanes) * scale
         var im = second.unsafe_load[width=lanes](j * lanes) * scale
-        y.unsafe_store(j * row, re.interleave(im))
+        y.unsafe_store(j * row_y, re.interleave(im))

@@ -8,12 +8,13 @@ from std.memory import unsafe_stack_allocation
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
+from ..gemm.panels import transpose
 from .butterflies import Lanes, RADICES, butterfly
 from .roots import Plan
 
 
 @always_inline
-def _one[
+def loaded[
     dtype: DType, //, radix: Int, width: Int
 ](
     xr: Address[dtype],
@@ -49,7 +50,7 @@ def _columns[
     var im = Lanes[dtype, width, radix](fill=0)
     var q = start
     while q + width <= stride:
-        _one[radix, width](xr.unsafe_offset(q), xi.unsafe_offset(q), far, re, im)
+        loaded[radix, width](xr.unsafe_offset(q), xi.unsafe_offset(q), far, re, im)
         comptime for k in range(radix):
             var r = re[k]
             var i = im[k]
@@ -108,7 +109,7 @@ def radix_pass[
             _ = _columns[radix, 1, True](ar, ai, br, bi, far, stride, q, wr, wi)
 
 
-@always_inline
+@no_inline
 def _first_pass[
     dtype: DType, //, radix: Int
 ](
@@ -147,25 +148,33 @@ def _first_columns[
     var im = Lanes[dtype, width, radix](fill=0)
     var p = start
     while p + width <= m:
-        _one[radix, width](xr.unsafe_offset(p), xi.unsafe_offset(p), m, re, im)
+        loaded[radix, width](xr.unsafe_offset(p), xi.unsafe_offset(p), m, re, im)
         comptime for k in range(1, radix):
             var a = table.unsafe_load[width=width]((k - 1) * m + p)
             var b = table.unsafe_load[width=width](plane + (k - 1) * m + p)
             var c = re[k]
             re[k] = c * a - im[k] * b
             im[k] = c * b + im[k] * a
-        _woven(re, yr.unsafe_offset(radix * p))
-        _woven(im, yi.unsafe_offset(radix * p))
+        woven(re, yr.unsafe_offset(radix * p))
+        woven(im, yi.unsafe_offset(radix * p))
         p += width
     return p
 
 
 @always_inline
-def _woven[
+def woven[
     dtype: DType, width: Int, radix: Int, //
 ](v: Lanes[dtype, width, radix], to: Address[dtype]):
     """Stores the first lane of each, then the second of each, and so on."""
-    comptime if radix == 8 and width > 1:
+    comptime if radix == 16 and width > 1:
+        comptime for part in range(0, radix, width):
+            var rows = Array[SIMD[dtype, width], width](fill=SIMD[dtype, width](0))
+            comptime for k in range(width):
+                rows[k] = v[part + k]
+            transpose(rows)
+            comptime for lane in range(width):
+                to.unsafe_store(lane * radix + part, rows[lane])
+    elif radix == 8 and width > 1:
         var even = v[0].interleave(v[4]).interleave(v[2].interleave(v[6]))
         var odd = v[1].interleave(v[5]).interleave(v[3].interleave(v[7]))
         to.unsafe_store(0, even.interleave(odd))
@@ -319,7 +328,7 @@ def _turned[
 def transform_planes[
     dtype: DType, //
 ](
-    n: Int,
+    plan: Plan,
     lanes: Int,
     a: Address[dtype],
     b: Address[dtype],
@@ -327,27 +336,48 @@ def transform_planes[
 ) -> Address[dtype]:
     """The transform of `lanes` lines, element by element side by side, in planes
     `[2, n, lanes]`; returns `a` or `b`, whichever holds it."""
-    var plan = Plan(n, 0)
-    var length = n
+    var length = plan.n
     var stride = lanes
     var x = a
     var y = b
-    var size = n * lanes
     var twiddles = table
     while length > 1:
         var radix = plan.radix(length)
-        var m = length // radix
-        var xi = x.unsafe_offset(size)
-        var yi = y.unsafe_offset(size)
-        var known = False
-        comptime for i in range(RADICES.size):
-            if radix == RADICES[i]:
-                known = True
-                radix_pass[RADICES[i]](x, xi, y, yi, twiddles, m, stride)
-        if not known:
-            any_radix_pass(x, xi, y, yi, twiddles, radix, m, stride)
-        twiddles = twiddles.unsafe_offset(2 * (radix - 1) * m + 2 * radix)
+        any_pass(radix, x, y, plan.n * lanes, twiddles, length // radix, stride)
+        twiddles = twiddles.unsafe_offset(twiddles_of(radix, length))
         stride *= radix
-        length = m
+        length //= radix
         swap(x, y)
     return x
+
+
+@always_inline
+def twiddles_of(radix: Int, length: Int) -> Int:
+    """Numbers in the table of a pass over what is left of a length."""
+    return 2 * (radix - 1) * (length // radix) + 2 * radix
+
+
+@always_inline
+def any_pass[
+    dtype: DType, //
+](
+    radix: Int,
+    x: Address[dtype],
+    y: Address[dtype],
+    size: Int,
+    twiddles: Address[dtype],
+    m: Int,
+    stride: Int,
+):
+    """A pass from planes of `size` numbers to such."""
+    var xi = x.unsafe_offset(size)
+    var yi = y.unsafe_offset(size)
+    if radix == 16:
+        # Only of a line by itself, and as its first.
+        _first_pass[16](x, xi, y, yi, twiddles, m)
+        return
+    comptime for i in range(RADICES.size):
+        if radix == RADICES[i]:
+            radix_pass[RADICES[i]](x, xi, y, yi, twiddles, m, stride)
+            return
+    any_radix_pass(x, xi, y, yi, twiddles, radix, m, stride)

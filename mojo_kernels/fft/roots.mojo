@@ -72,31 +72,37 @@ def root[
     return (cosine, -sine)
 
 
-@fieldwise_init
+# Lengths from which a line by itself is as fast as several at a time, which leave the nearest cache.
+comptime LONG = 256
+
+
 struct Plan(TrivialRegisterPassable):
-    """The radices of a length, one number each: factor by factor."""
+    """The radices of a length, one number each: factor by factor.
+
+    Attributes:
+        n: The length.
+        alone: Whether lines are transformed one at a time, by vectors along them: the first radix
+            is 16, so that later passes find as many neighbours with the same twiddles.
+    """
 
     var n: Int
-    # The largest prime factor.
-    var largest: Int
+    var alone: Bool
 
-    @staticmethod
-    def of(n: Int) -> Plan:
-        var rest = n
-        var largest = 1
-        var p = 2
-        while p * p <= rest:
-            while rest % p == 0:
-                rest //= p
-                largest = p
-            p += 1
-        return Plan(n, max(largest, rest))
+    @always_inline
+    def __init__(out self, n: Int, alone: Bool = False):
+        self.n = n
+        self.alone = alone and n % 16 == 0 and n >= LONG
 
     @always_inline
     def radix(self, length: Int) -> Int:
         """The radix of the pass over what is left of the length."""
+        if self.alone:
+            if length == self.n:
+                return 16
+            if length % 8 == 0 and length != 16:
+                return 8
         # Not for powers of two alone: what lies 4 KiB apart shares a set of the nearest cache.
-        if length % 16 == 8 and length > 8:
+        elif length % 16 == 8 and length > 8:
             return 8
         comptime for i in range(1, RADICES.size):
             if length % RADICES[i] == 0:
@@ -109,13 +115,25 @@ struct Plan(TrivialRegisterPassable):
         return length
 
 
+def largest_prime(n: Int) -> Int:
+    """The largest prime factor of a length; 1 of 1."""
+    var rest = n
+    var largest = 1
+    var p = 2
+    while p * p <= rest:
+        while rest % p == 0:
+            rest //= p
+            largest = p
+        p += 1
+    return max(largest, rest)
+
+
 @always_inline
-def table_size(n: Int) -> Int:
+def table_size(plan: Plan) -> Int:
     """Numbers in the twiddle table of a length."""
     # Passes with radix r over what is left, l, take (r - 1) * l / r pairs, the
     # roots of unity of a large radix r pairs.
-    var plan = Plan(n, 0)
-    var length = n
+    var length = plan.n
     var total = 0
     while length > 1:
         var radix = plan.radix(length)
@@ -124,13 +142,12 @@ def table_size(n: Int) -> Int:
     return total
 
 
-def fill_table[dtype: DType](table: Address[dtype], n: Int):
+def fill_table[dtype: DType](table: Address[dtype], plan: Plan):
     """The twiddles of each pass in order: planes `[radix - 1, m]` of real and of
     imaginary parts of `exp(-2 pi i p k / length)`, then the roots of unity of
     the radix."""
     comptime width = simd_width_of[DType.float64]()
-    var plan = Plan(n, 0)
-    var length = n
+    var length = plan.n
     var to = table
     while length > 1:
         var radix = plan.radix(length)

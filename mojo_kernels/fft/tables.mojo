@@ -5,7 +5,7 @@ from std.memory import Pointer
 
 from ..core.memory import Address, untracked
 from .passes import LARGEST_RADIX, transform_planes
-from .roots import Plan, fill_table, root, table_size
+from .roots import Plan, fill_table, largest_prime, root, table_size
 
 
 struct Tables[dtype: DType](TrivialRegisterPassable):
@@ -16,21 +16,23 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
     var n: Int
     # Length of the passes: `n`, or that of the convolution.
     var length: Int
+    var plan: Plan
     var place: Address[Self.dtype]
     var chirp: Int
     var filter: Int
     var halves: Int
     var size: Int
 
-    def __init__(out self, n: Int, real: Int):
+    def __init__(out self, n: Int, real: Int, alone: Bool = False):
         """For transforms of `n` complex numbers, which stand for `real` real ones
-        (or 0)."""
+        (or 0), of long lines one at a time if `alone`."""
         self.n = n
         self.length = n
         # Larger prime factors go through Bluestein's convolution.
-        if Plan.of(n).largest > LARGEST_RADIX:
+        if largest_prime(n) > LARGEST_RADIX:
             self.length = _smooth(2 * n - 1)
-        self.chirp = table_size(self.length)
+        self.plan = Plan(self.length, alone)
+        self.chirp = table_size(self.plan)
         var extra = 0 if self.length == n else 2 * n
         self.filter = self.chirp + extra
         extra = 0 if self.length == n else 2 * self.length
@@ -51,7 +53,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
     def fill(mut self, at: Address[Self.dtype], scratch: Address[Self.dtype]):
         """Computes everything. `scratch` has room for four times the length."""
         self.place = untracked(at)
-        fill_table(at, self.length)
+        fill_table(at, self.plan)
         if self.size > self.halves:
             for k in range(self.n // 2 + 1):
                 self._put(self.halves, self.n // 2 + 1, k, k, 2 * self.n)
@@ -73,7 +75,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
             scratch[unsafe_offset = m + j] = im
             scratch[unsafe_offset=mirror] = re
             scratch[unsafe_offset = m + mirror] = im
-        var found = transform_planes(m, 1, scratch, scratch.unsafe_offset(2 * m), at)
+        var found = transform_planes(self.plan, 1, scratch, scratch.unsafe_offset(2 * m), at)
         var filter = at.unsafe_offset(self.filter)
         for j in range(2 * m):
             filter[unsafe_offset=j] = found[unsafe_offset=j]
@@ -91,7 +93,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
         """The transform of planes `[2, n, lanes]` in `a`; returns `a` or `b`,
         whichever holds it."""
         if not self.convolves():
-            return transform_planes(self.n, lanes, a, b, self.start())
+            return transform_planes(self.plan, lanes, a, b, self.start())
         var n = self.n
         var m = self.length
         var size = n * lanes
@@ -109,7 +111,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
         for j in range(size, most):
             b[unsafe_offset=j] = 0
             b[unsafe_offset = most + j] = 0
-        var x = transform_planes(m, lanes, b, a, self.start())
+        var x = transform_planes(self.plan, lanes, b, a, self.start())
         var other = b
         if x == b:
             other = a
@@ -123,7 +125,7 @@ struct Tables[dtype: DType](TrivialRegisterPassable):
             # The planes change places: the inverse follows.
             x.unsafe_store(most + j * lanes, re * c - im * d)
             x.unsafe_store(j * lanes, re * d + im * c)
-        var y = transform_planes(m, lanes, x, other, self.start())
+        var y = transform_planes(self.plan, lanes, x, other, self.start())
         var to = x
         if y == x:
             to = other

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # Powers, products and primes; primes above 127 go through a convolution.
 LENGTHS = (
-    1, 2, 3, 4, 5, 8, 9, 14, 15, 16, 45, 49, 56, 60, 61, 127, 128, 146, 256, 262, 509, 625, 1000,
-    1024,
+    1, 2, 3, 4, 5, 8, 9, 14, 15, 16, 45, 49, 56, 60, 61, 127, 128, 146, 256, 262, 272, 480, 509,
+    625, 1000, 1024, 2048,
 )  # fmt: skip
 # Several lines at a time, and one.
 LINES = (33, 1)
@@ -107,8 +107,8 @@ def test_lengths(length: int, lines: int, dtype: torch.dtype) -> None:
         assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + unit
 
 
-# Sizes of images: powers, with a convolution, of few columns.
-_IMAGES = [(2, 16, 40), (1, 67, 19), (3, 5, 6, 4)]
+# Powers, with a convolution, of few columns; some images, and so many that each stays in the caches.
+_IMAGES = [(2, 16, 40), (1, 67, 19), (3, 5, 6, 4), (9, 16, 40), (8, 67, 19), (4, 2, 33, 2)]
 
 
 @pytest.mark.parametrize("shape", _IMAGES)

@@ -6,6 +6,8 @@ ATen's transforms those of ``graph/decompositions/fft_operators.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from max.graph import Dim, TensorType, TensorValue, ops
 
@@ -36,11 +38,12 @@ def _refusal(x: torch.Tensor) -> Refusal | None:
 
 
 @map_to(own.fft_c2c.default, supports=_supports_pairs, kernels="fft.fft")
-def fft_c2c(pairs: TensorValue, normalization: int, forward: bool) -> TensorValue:
-    """fft_c2c(Tensor pairs, int normalization, bool forward) -> Tensor"""
+def fft_c2c(pairs: TensorValue, normalization: int, forward: bool, dims: int = 1) -> TensorValue:
+    """fft_c2c(Tensor pairs, int normalization, bool forward, int dims=1) -> Tensor"""
     size = pairs.shape[pairs.rank - 2]
     lines = ops.reshape(pairs, [product(pairs.shape[:-2]), size * 2])
-    return _transformed(lines, size, size * 2, "c2c", normalization, inverse=not forward)
+    height = _height(pairs.shape[:-1], dims)
+    return _transformed(lines, size, size * 2, "c2c", normalization, not forward, height)
 
 
 @map_to(own.fft_c2c_columns.default, supports=_supports_pairs, kernels="fft.fft")
@@ -67,32 +70,46 @@ def _supports_real_parts(pairs: torch.Tensor) -> Refusal | None:
 
 
 @map_to(own.fft_c2c_real.default, supports=_supports_real_parts, kernels="fft.fft")
-def fft_c2c_real(pairs: TensorValue, normalization: int) -> TensorValue:
-    """fft_c2c_real(Tensor pairs, int normalization) -> Tensor"""
+def fft_c2c_real(pairs: TensorValue, normalization: int, dims: int = 1) -> TensorValue:
+    """fft_c2c_real(Tensor pairs, int normalization, int dims=1) -> Tensor"""
     size = pairs.shape[pairs.rank - 2]
     lines = ops.reshape(pairs, [product(pairs.shape[:-2]), size * 2])
-    return _transformed(lines, size, size, "c2c_real", normalization, inverse=True)
+    height = _height(pairs.shape[:-1], dims)
+    return _transformed(lines, size, size, "c2c_real", normalization, True, height)
 
 
 @map_to(own.fft_r2c.default, supports=_supports_real, kernels="fft.fft")
-def fft_r2c(self: TensorValue, normalization: int, onesided: bool) -> TensorValue:
-    """fft_r2c(Tensor self, int normalization, bool onesided) -> Tensor"""
+def fft_r2c(self: TensorValue, normalization: int, onesided: bool, dims: int = 1) -> TensorValue:
+    """fft_r2c(Tensor self, int normalization, bool onesided, int dims=1) -> Tensor"""
     size = self.shape[self.rank - 1]
     lines = ops.reshape(self, [product(self.shape[:-1]), size])
     kind, count = ("r2c", size // 2 + 1) if onesided else ("r2c_full", size)
-    return _transformed(lines, size, count * 2, kind, normalization, inverse=False)
+    height = _height(self.shape, dims)
+    return _transformed(lines, size, count * 2, kind, normalization, False, height)
 
 
 @map_to(own.fft_c2r.default, supports=_supports_pairs, kernels="fft.fft")
-def fft_c2r(pairs: TensorValue, normalization: int, size: int | Dim) -> TensorValue:
-    """fft_c2r(Tensor pairs, int normalization, SymInt size) -> Tensor"""
+def fft_c2r(pairs: TensorValue, normalization: int, size: int | Dim, dims: int = 1) -> TensorValue:
+    """fft_c2r(Tensor pairs, int normalization, SymInt size, int dims=1) -> Tensor"""
     count = pairs.shape[pairs.rank - 2]
     lines = ops.reshape(pairs, [product(pairs.shape[:-2]), count * 2])
-    return _transformed(lines, size, Dim(size), "c2r", normalization, inverse=True)
+    height = _height(pairs.shape[:-1], dims)
+    return _transformed(lines, size, Dim(size), "c2r", normalization, True, height)
+
+
+def _height(shape: Sequence[Dim], dims: int) -> int:
+    """How many lines are an image that is transformed along both axes."""
+    return int(shape[-2]) if dims == 2 else 1
 
 
 def _transformed(
-    lines: TensorValue, size: int | Dim, row: Dim, kind: str, normalization: int, inverse: bool
+    lines: TensorValue,
+    size: int | Dim,
+    row: Dim,
+    kind: str,
+    normalization: int,
+    inverse: bool,
+    height: int,
 ) -> TensorValue:
     """The transform of ``[lines, numbers]``: rows of ``row`` numbers, in the expected shape."""
     shape = expected().shape
@@ -105,7 +122,7 @@ def _transformed(
     results = ops.custom(
         "tmb_fft",
         device,
-        [lines, number(normalization)],
+        [lines, number(normalization), number(height)],
         [TensorType(lines.dtype, s, device) for s in ([count, row], [pairs], [pairs], [roots])],
         {"kind": kind, "inverse": inverse},
     )

@@ -45,12 +45,13 @@ def distances(x: TensorValue) -> list[TensorValue]:
 def transformed(x: TensorValue) -> list[TensorValue]:
     lines = ops.reshape(x, [48, 10])
     scratch = [TensorType(x.dtype, [size], x.device) for size in (48 * 10 * 2, 48 * 10 * 2, 20)]
-    normalization = numbers(1)[0]
+    normalization, height = numbers(1, 1)
     results = []
     for kind, row in (("c2c", 10), ("r2c", 12), ("r2c_full", 20), ("c2r", 8)):
         types = [TensorType(x.dtype, [48, row], x.device), *scratch]
         settings = {"kind": kind, "inverse": kind == "c2r"}
-        made = ops.custom("tmb_fft", x.device, [lines, normalization], types, settings)
+        operands = [lines, normalization, height]
+        made = ops.custom("tmb_fft", x.device, operands, types, settings)
         results.append(made[0].tensor)
     return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,14 +19,31 @@ own = torch.ops.torch_max_backend
 # Longer columns than this are copied to lines: what is computed beside each other would leave the
 # second-level cache.
 _LONGEST_COLUMN = 4096
+# Numbers of an image that is transformed along both axes in one go, and images that are worth it.
+_LARGEST_IMAGE, _IMAGES = 65536, 8
 
 
 def _swapped(w: Writer, x: Real, dim: int, last: int) -> Real:
     return x if dim == last else w(aten.transpose.int, x, dim, last)
 
 
+def _are_images(value: torch.Tensor, dims: Any, rank: int) -> bool:
+    """Whether a transform along some dims is one of images that fit in the caches: along the last
+    two of ``rank`` dims."""
+    *others, height, width = (1, *value.shape[:rank]) if rank > 1 else (1, 0, 0)
+    if value.device.type != "cpu" or not {rank - 2, rank - 1} <= {d % rank for d in dims}:
+        return False
+    if not all(isinstance(n, int) for n in value.shape):
+        return False
+    return 1 < height * width <= _LARGEST_IMAGE and height > 1 and math.prod(others) >= _IMAGES
+
+
 def _along(w: Writer, pairs: Real, dims: Any, normalization: int, forward: bool) -> Real:
     last = pairs.value.dim() - 2
+    dims = list(dims)
+    if _are_images(pairs.value, dims, last + 1):
+        pairs = w(own.fft_c2c.default, pairs, normalization, forward, 2)
+        dims = [d for d in dims if d % (last + 1) < last - 1]
     for dim in dims:
         at = dim % (last + 1)
         if at != last and _as_columns(pairs.value.device, pairs.value.shape[at]):
@@ -51,8 +69,7 @@ def _fft_c2c(w: Writer, self: Complex, dim: Any, normalization: int, forward: bo
             return w.complex(found, None, w.dtype)
     dims = list(dim)
     if forward and dims and _is_zero(self.im):
-        real = _real_to_complex(w, self.re, dims[-1], normalization, onesided=False)
-        return w.of_pairs(_along(w, real, reversed(dims[:-1]), normalization, True))
+        return w.of_pairs(_of_real(w, self.re, dims, normalization, onesided=False))
     return w.of_pairs(_along(w, self.pairs, reversed(dims), normalization, forward))
 
 
@@ -107,26 +124,36 @@ def _first_half(plane: Real, dim: int, size: Any) -> Real | None:
     return Real(plane.writer, source)
 
 
-def _real_to_complex(w: Writer, x: Real, dim: int, normalization: int, onesided: bool) -> Real:
+def _of_real(w: Writer, x: Real, dims: Any, normalization: int, onesided: bool) -> Real:
+    """The transform of real numbers; of the last of the dims it may be half."""
     last = x.value.dim() - 1
-    at = dim % (last + 1)
-    pairs = w(own.fft_r2c.default, _swapped(w, x, at, last), normalization, onesided)
-    return _swapped(w, pairs, at, last)
+    at, others = dims[-1] % (last + 1), dims[:-1]
+    if at == last and _are_images(x.value, dims, last + 1):
+        pairs = w(own.fft_r2c.default, x, normalization, onesided, 2)
+        others = [d for d in others if d % (last + 1) != last - 1]
+    else:
+        pairs = w(own.fft_r2c.default, _swapped(w, x, at, last), normalization, onesided)
+        pairs = _swapped(w, pairs, at, last)
+    return _along(w, pairs, reversed(others), normalization, True)
 
 
 @rule(aten._fft_r2c.default)
 def _fft_r2c(w: Writer, self: Real, dim: Any, normalization: int, onesided: bool) -> Complex:
-    pairs = _real_to_complex(w, self, dim[-1], normalization, onesided)
-    return w.of_pairs(_along(w, pairs, reversed(dim[:-1]), normalization, True))
+    return w.of_pairs(_of_real(w, self, dim, normalization, onesided))
 
 
 def _to_real(
     w: Writer, z: Complex, dims: Any, normalization: int, last_one: Any, *size: Any
 ) -> Real:
     """An inverse transform of which the one along the last dim has real results."""
-    pairs = _along(w, z.pairs, dims[:-1], normalization, False)
-    last = pairs.value.dim() - 2
-    at = dims[-1] % (last + 1)
+    rank = z.pairs.value.dim() - 1
+    at, others = dims[-1] % rank, dims[:-1]
+    if at == rank - 1 and _are_images(z.pairs.value, dims, rank):
+        others = [d for d in others if d % rank != rank - 2]
+        pairs = _along(w, z.pairs, others, normalization, False)
+        return w(last_one, pairs, normalization, *size, 2)
+    pairs = _along(w, z.pairs, others, normalization, False)
+    last = rank - 1
     lines = w(last_one, _swapped(w, pairs, at, last), normalization, *size)
     return _swapped(w, lines, at, last)
 

@@ -187,7 +187,7 @@ class _Fusion:
             if group is a or group is b:
                 continue
             late = [t for t in group.tasks if t in behind]
-            if len(late) < len(group.tasks) and not self._is_worth(group):
+            if 0 < len(late) < len(group.tasks) and not self._is_worth(group):
                 whole.append(group)
                 self._cut(group, late)
         if not self._circular(a, b):
