@@ -107,7 +107,7 @@ def test_lengths(length: int, lines: int, dtype: torch.dtype) -> None:
         assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + unit
 
 
-# Powers, with a convolution, of few columns; some images, and so many that each stays in the caches.
+# Powers, with a convolution, of few columns; some, and so many that each stays in the caches.
 _IMAGES = [(2, 16, 40), (1, 67, 19), (3, 5, 6, 4), (9, 16, 40), (8, 67, 19), (4, 2, 33, 2)]
 
 
