@@ -38,9 +38,6 @@ _ACROSS, _ACROSS_WORD = ("float32", "float16", "bfloat16"), 256
 # Cheap operations on elements that make a task, and the most parts of a reduction.
 _GRAIN, _PARTS = 65536, 64
 
-# Columns of rows that are reduced in one tile.
-_WHOLE = 16384
-
 
 def encode(
     program: Program,
@@ -83,10 +80,7 @@ def _encoded(
     space = Space(
         sizes, kept, input_strides, output_strides[:stored], output_strides[stored:], across
     )
-    length = longest(program, dtypes, space.inputs, math.prod(space.sizes))
-    if program.reductions and space.kept == len(space.sizes) - 1 and space.sizes[-1] <= _WHOLE:
-        # A function of whole rows needs no blocks, but adds up as if it had.
-        length = max(length, space.sizes[-1])
+    length = longest(program, dtypes, space)
     while True:
         encoding = _Encoding(program, space, apart, length)
         row = encoding.row()

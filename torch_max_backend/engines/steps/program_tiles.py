@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
+from torch_max_backend.engines.steps.program_space import Space
 from torch_max_backend.engines.steps.programs import Program, itemsize
 
 # Elements of a block of what has no instructions, and bytes of blocks of what has.
@@ -12,18 +14,29 @@ _PLAIN, _CACHE = 16384, 28672
 # Elements of a block that only passes by, the most first, and how many of them there are at least.
 _PASSING, _TILES = (65536, 32768, 16384), 32
 
+# Columns of rows that are reduced in one tile.
+_WHOLE = 16384
 
-def longest(
-    program: Program, dtypes: Sequence[str], inputs: Sequence[Sequence[int]], count: int
-) -> int:
-    """Elements of a block, so that what is live stays in the first cache.
+
+def longest(program: Program, dtypes: Sequence[str], space: Space) -> int:
+    """Elements of a block, so that what is live stays in the first cache; a whole row at least
+    where one is reduced, if it is not too long.
 
     Args:
         program: The program.
         dtypes: Of its values.
-        inputs: Strides of its inputs.
-        count: Elements of its space.
+        space: Its space.
     """
+    found = _longest(program, dtypes, space.inputs, math.prod(space.sizes))
+    if program.reductions and space.kept == len(space.sizes) - 1 and space.sizes[-1] <= _WHOLE:
+        # A function of whole rows needs no blocks, but adds up as if it had these.
+        return max(found, space.sizes[-1])
+    return found
+
+
+def _longest(
+    program: Program, dtypes: Sequence[str], inputs: Sequence[Sequence[int]], count: int
+) -> int:
     if not program.instructions:
         return _PLAIN
     # What is read or written once only passes by, the halves of a pair together.
