@@ -19,7 +19,7 @@ from torch_max_backend.compat.decompositions import (
 )
 from torch_max_backend.compat.operators import DispatchKey, OpOverload
 from torch_max_backend.compat.torch_versions import LANCZOS
-from torch_max_backend.graph.decompositions import recurrent
+from torch_max_backend.graph.decompositions import geometry, recurrent
 from torch_max_backend.process import fork_safety
 from torch_max_backend.registry.lowerings import registry
 
@@ -59,13 +59,15 @@ def whole() -> Iterator[None]:
 
 
 def kernels() -> dict[OpOverload, Callable[..., Any]]:
-    """What calls the operators with lowerings, by the overload that users call."""
+    """What calls the operators with lowerings, by the overload that users call, and formulas of
+    gradients that torch takes apart otherwise."""
     resizing = {
         packet.vec: (_nearest if packet in _NEAREST else _filtered)(packet.default)
         for packet in (*_NEAREST, *_FILTERED)
         if packet.default in registry
     }
-    return {**resizing, **recurrent.KERNELS}
+    grids = {aten.affine_grid_generator_backward.default: geometry.affine_grid_backward}
+    return {**resizing, **recurrent.KERNELS, **grids}
 
 
 def backwards() -> list[OpOverload]:
@@ -77,7 +79,7 @@ def backwards() -> list[OpOverload]:
 
 def _replace() -> None:
     for op, called in kernels().items():
-        if "default" in op.overloadpacket.overloads():
+        if op._overloadname != "default" and "default" in op.overloadpacket.overloads():
             _replace_one(op.overloadpacket.default, None)
         _replace_one(op, called)
     for op in backwards():

@@ -38,6 +38,25 @@ def affine_grid_generator(
     return torch.stack(rows, -1).to(theta.dtype)
 
 
+def affine_grid_backward(
+    grad: torch.Tensor, size: Sequence[int], align_corners: bool
+) -> torch.Tensor:
+    """affine_grid_generator_backward(Tensor grad, SymInt[] size, bool align_corners) -> Tensor
+
+    A coordinate is the same across all but one dimension, along which gradients are summed up
+    first: torch's own formula multiplies by a matrix of all places."""
+    _, _, *spatial = size
+    wide = grad.float() if grad.dtype.itemsize < 4 else grad
+    count = len(spatial)
+    columns = []
+    for dim, n in reversed(list(enumerate(spatial, start=1))):
+        others = [d for d in range(1, count + 1) if d != dim]
+        line = wide.sum(others)
+        columns.append((line * _places(wide, n, align_corners).view([n, 1])).sum(1))
+    columns.append(line.sum(1))
+    return torch.stack(columns, -1).to(grad.dtype)
+
+
 def _places(like: torch.Tensor, steps: int, align_corners: bool) -> torch.Tensor:
     """The middles of so many equal parts of -1 to 1; or places from the one end to the other."""
     if steps <= 1:
