@@ -91,6 +91,79 @@ def across[
         to.unsafe_store(v * width, total)
 
 
+@always_inline
+def _add_lines[
+    dtype: DType,
+    width: Int,
+    count: Int,
+    kind: StaticString,
+    Load: def[width: Int](Int, Int) -> SIMD[dtype, width],
+](load: Load, begin: Int, end: Int, column: Int, to: Address[dtype], lost: Address[dtype], last: Bool):
+    """Adds a few lines to the totals of `count` vectors of columns, and what sums of floats lose to
+    what they have lost, which is added at the end. The first lines are those from 0 on."""
+    comptime Lanes = Accumulator[dtype, width, kind]
+    comptime precise = kind == "sum" and dtype.is_floating_point()
+    var sums = Array[Lanes, count](fill=Lanes())
+    for i in range(begin, end):
+        comptime for v in range(count):
+            sums[v].add(load[width](i, column + v * width))
+    comptime for v in range(count):
+        var at = column + v * width
+        comptime if precise:
+            var before = to.unsafe_load[width=width](at)
+            var lacks = lost.unsafe_load[width=width](at) + rounding(before, sums[v].total)
+            var total = before + sums[v].total
+            if last:
+                # Of infinities it is NaN.
+                total = isfinite(total).select(total + lacks, total)
+            to.unsafe_store(at, total)
+            lost.unsafe_store(at, lacks)
+        else:
+            sums[v].add(to.unsafe_load[width=width](at))
+            to.unsafe_store(at, sums[v].lanes())
+
+
+@always_inline
+def across_all[
+    dtype: DType,
+    kind: StaticString,
+    Load: def[width: Int](Int, Int) -> SIMD[dtype, width],
+](load: Load, begin: Int, n: Int, columns: Int, to: Address[dtype], lost: Address[dtype]):
+    """The reductions of many columns, in the order of the memory: `across` of all of them, a few
+    lines at a time. `lost` is scratch memory."""
+    comptime width = simd_width_of[dtype]()
+    comptime wide = width * BESIDE
+    for j in range(columns):
+        to[unsafe_offset=j] = start[kind, dtype]()
+        lost[unsafe_offset=j] = 0
+    for i in range(begin, begin + n, LINES):
+        var end = min(i + LINES, begin + n)
+        var last = end == begin + n
+        var j = 0
+        while j + wide <= columns:
+            _add_lines[dtype, width, BESIDE, kind](load, i, end, j, to, lost, last)
+            j += wide
+        while j + width <= columns:
+            _add_lines[dtype, width, 1, kind](load, i, end, j, to, lost, last)
+            j += width
+        while j < columns:
+            _add_lines[dtype, 1, 1, kind](load, i, end, j, to, lost, last)
+            j += 1
+
+
+@always_inline
+def _together[
+    dtype: DType, //, width: Int, kind: StaticString
+](parts: Address[dtype], count: Int, inner: Int, j: Int, to: Address[dtype]):
+    """The totals of parts, of some columns."""
+    comptime held = DType.float64 if kind == "sum" and dtype.is_floating_point() else dtype
+    var total = SIMD[held, width](start[kind, held]())
+    for part in range(count):
+        var value = parts.unsafe_load[width=width](part * inner + j)
+        total = both[kind](value.cast[held](), total)
+    to.unsafe_store(j, total.cast[dtype]())
+
+
 @register("tmb_reduce")
 struct Reduce:
     """Reduces the last axis of `x`, or with `beside` the last but one, to size 1. `kind`:
@@ -117,7 +190,9 @@ struct Reduce:
         var inner = x.dim_size[rank - 1]() if beside else 1
         if outer * inner == 0:
             return
-        var blocks = ceildiv(inner, wide)
+        # Of many columns all are reduced together, in the order of the memory.
+        var many = beside and inner >= 2 * wide and n > LINES
+        var blocks = 1 if many else ceildiv(inner, wide)
         var units = outer * blocks
         var parts = outer * n * inner // GRAIN // units
         parts = max(1, min(min(parts, PARTS), n // 64))
@@ -127,11 +202,11 @@ struct Reduce:
         var to = untracked(output.unsafe_ptr())
         var middle = List[Scalar[dtype]](length=outer * parts * inner if parts > 1 else 0, fill=0)
         var rp = untracked(middle.unsafe_ptr()) if parts > 1 else to
-        var each = max(1, GRAIN // max(1, length * min(inner, wide)))
+        var each = max(1, GRAIN // max(1, length * (inner if many else min(inner, wide))))
         var tasks = ceildiv(units * parts, each)
 
         def work(lower: Int, upper: Int) {
-            var x, var rp, var n, var inner, var blocks, var parts, var length
+            var x, var rp, var n, var inner, var blocks, var parts, var length, var many
         }:
             for k in range(lower, upper):
                 var unit = k // parts
@@ -164,6 +239,12 @@ struct Reduce:
                 else:
                     var first = unit % blocks * wide
                     var sink = rp.unsafe_offset((line * parts + part) * inner)
+                    if many:
+                        var scratch = List[Scalar[dtype]](unsafe_uninit_length=inner)
+                        var lost = untracked(scratch.unsafe_ptr())
+                        across_all[dtype, kind](across_lines, begin, size, inner, sink, lost)
+                        _ = scratch^
+                        continue
                     if first + wide <= inner:
                         across[dtype, width, BESIDE, kind](
                             across_lines, begin, size, first, sink.unsafe_offset(first)
@@ -183,12 +264,14 @@ struct Reduce:
         in_ranges(work, units * parts, tasks)
         if parts == 1:
             return
-        comptime held = DType.float64 if kind == "sum" and dtype.is_floating_point() else dtype
         for line in range(outer):
-            for j in range(inner):
-                var total = start[kind, held]()
-                for part in range(parts):
-                    var value = middle[(line * parts + part) * inner + j]
-                    total = both[kind](value.cast[held](), total)
-                to[unsafe_offset = line * inner + j] = total.cast[dtype]()
+            var from_ = rp.unsafe_offset(line * parts * inner)
+            var sink = to.unsafe_offset(line * inner)
+            var j = 0
+            while j + width <= inner:
+                _together[width, kind](from_, parts, inner, j, sink)
+                j += width
+            while j < inner:
+                _together[1, kind](from_, parts, inner, j, sink)
+                j += 1
         _ = middle^
