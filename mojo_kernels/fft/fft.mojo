@@ -196,8 +196,8 @@ struct Transform:
     numbers to the first half of the pairs), "r2c_full" (to all of them) or "c2r"
     (the first half of the pairs to real numbers) or, on CPU, "c2c_real" (pairs to
     the real parts of their inverse transform); lines of pairs are `[n * 2]`.
-    `normalization` 0 leaves the sum, 1 divides by `sqrt(n)`, 2 by `n`. `height` lines, 1 on GPUs, are
-    an image that is transformed along both axes. Scratch for GPUs: twice
+    `normalization` 0 leaves the sum, 1 divides by `sqrt(n)`, 2 by `n`. `height` lines,
+    1 on GPUs, are an image that is transformed along both axes. Scratch for GPUs: twice
     `[lines * n * 2]` and `[n * 2]`; none on CPU."""
 
     @staticmethod

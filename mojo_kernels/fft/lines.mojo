@@ -330,8 +330,8 @@ def transform_columns[
     inverse: Bool,
     scale: Scalar[dtype],
 ):
-    """`lanes` lines of `n` pairs that lie beside each other; rows are given as of `transform_lines`.
-    """
+    """`lanes` lines of `n` pairs that lie beside each other; rows are given by the numbers from one
+    to the next."""
     var size = n * lanes
     var first = a.unsafe_offset(size if inverse else 0)
     var second = a.unsafe_offset(0 if inverse else size)

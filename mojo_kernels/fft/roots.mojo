@@ -72,7 +72,7 @@ def root[
     return (cosine, -sine)
 
 
-# Lengths from which a line by itself is as fast as several at a time, which leave the nearest cache.
+# Lengths from which lines are transformed one by one: several would leave the nearest cache.
 comptime LONG = 256
 
 

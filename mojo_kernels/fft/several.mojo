@@ -19,8 +19,8 @@ comptime _AHEAD = 8
 def _ahead[dtype: DType, //, write: Bool](x: Address[dtype], count: Int):
     """Asks for numbers that come next."""
     comptime line = 64 // size_of[Scalar[dtype]]()
-    comptime read = PrefetchOptions().for_read().medium_locality().to_data_cache()
-    comptime how = PrefetchOptions().for_write().medium_locality().to_data_cache() if write else read
+    comptime near = PrefetchOptions().medium_locality().to_data_cache()
+    comptime how = near.for_write() if write else near.for_read()
     comptime for j in range(_AHEAD):
         prefetch[how](x.unsafe_offset(min(j * line, count - 1)))
 
@@ -84,12 +84,30 @@ struct Lines[dtype: DType, kind: Int](TrivialRegisterPassable):
                 _ahead[True](to.unsafe_offset(row_y), row_y)
             if self.lanes > 1 and line + width <= lines:
                 transform_lines[Self.kind, width](
-                    from_, row_x, to, row_y, self.n, self.tables, scratch, b, self.inverse, self.scale
+                    from_,
+                    row_x,
+                    to,
+                    row_y,
+                    self.n,
+                    self.tables,
+                    scratch,
+                    b,
+                    self.inverse,
+                    self.scale,
                 )
                 line += width
             else:
                 transform_lines[Self.kind, 1](
-                    from_, row_x, to, row_y, self.n, self.tables, scratch, b, self.inverse, self.scale
+                    from_,
+                    row_x,
+                    to,
+                    row_y,
+                    self.n,
+                    self.tables,
+                    scratch,
+                    b,
+                    self.inverse,
+                    self.scale,
                 )
                 line += 1
 
@@ -148,7 +166,16 @@ struct Columns[dtype: DType](TrivialRegisterPassable):
             comptime several = max(1, width >> part)
             if several > 1 and self.lanes == several:
                 transform_columns[several](
-                    from_, row_x, to, row_y, self.n, self.tables, scratch, b, self.inverse, self.scale
+                    from_,
+                    row_x,
+                    to,
+                    row_y,
+                    self.n,
+                    self.tables,
+                    scratch,
+                    b,
+                    self.inverse,
+                    self.scale,
                 )
         if self.lanes == 1:
             transform_columns[1](

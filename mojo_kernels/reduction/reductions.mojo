@@ -98,7 +98,15 @@ def _add_lines[
     count: Int,
     kind: StaticString,
     Load: def[width: Int](Int, Int) -> SIMD[dtype, width],
-](load: Load, begin: Int, end: Int, column: Int, to: Address[dtype], lost: Address[dtype], last: Bool):
+](
+    load: Load,
+    begin: Int,
+    end: Int,
+    column: Int,
+    to: Address[dtype],
+    lost: Address[dtype],
+    last: Bool,
+):
     """Adds a few lines to the totals of `count` vectors of columns, and what sums of floats lose to
     what they have lost, which is added at the end. The first lines are those from 0 on."""
     comptime Lanes = Accumulator[dtype, width, kind]
