@@ -5,7 +5,7 @@ from std.sys import simd_width_of
 from ..core.memory import Address
 from .butterflies import Lanes, butterfly
 from .pairs import store_pairs
-from .passes import any_pass, loaded, twiddles_of, woven
+from .passes import any_pass, loaded, turned_and_woven, twiddles_of
 from .roots import Plan
 
 
@@ -36,14 +36,7 @@ def _butterflies[
             re[k] = rebind[SIMD[dtype, width]](pair[1 if swapped else 0])
             im[k] = rebind[SIMD[dtype, width]](pair[0 if swapped else 1])
         butterfly[dtype, width, 16](re, im)
-        comptime for k in range(1, 16):
-            var a = table.unsafe_load[width=width]((k - 1) * m + p)
-            var b = table.unsafe_load[width=width]((15 + k - 1) * m + p)
-            var c = re[k]
-            re[k] = c * a - im[k] * b
-            im[k] = c * b + im[k] * a
-        woven(re, y.unsafe_offset(16 * p))
-        woven(im, y.unsafe_offset(size + 16 * p))
+        turned_and_woven(re, im, table, m, p, y, y.unsafe_offset(size))
         p += width
     return p
 

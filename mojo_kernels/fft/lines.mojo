@@ -58,6 +58,38 @@ def _backwards[width: Int]() -> IndexList[width]:
 
 
 @always_inline
+def _neighbours[
+    dtype: DType, //, joins: Bool
+](
+    x: Address[dtype],
+    xi: Address[dtype],
+    n: Int,
+    k: Int,
+    table: Address[dtype],
+    scale: Scalar[dtype],
+) -> _Recombined[dtype, simd_width_of[dtype]()]:
+    """`_recombined` of a vector of numbers from `k` on and of those that mirror them, which are in
+    the order of the memory here."""
+    comptime width = simd_width_of[dtype]()
+    comptime backwards = _backwards[width]()
+    var at = n - k - width + 1
+    var all = _recombined[joins](
+        _Recombined[dtype, width](
+            x.unsafe_load[width=width](k),
+            xi.unsafe_load[width=width](k),
+            x.unsafe_load[width=width](at).shuffle[mask=backwards](),
+            xi.unsafe_load[width=width](at).shuffle[mask=backwards](),
+        ),
+        table.unsafe_load[width=width](k) * scale,
+        table.unsafe_load[width=width](n // 2 + 1 + k) * scale,
+        scale,
+    )
+    all.mirror_re = all.mirror_re.shuffle[mask=backwards]()
+    all.mirror_im = all.mirror_im.shuffle[mask=backwards]()
+    return all
+
+
+@always_inline
 def _split[
     dtype: DType, //, lanes: Int, joins: Bool
 ](x: Address[dtype], y: Address[dtype], n: Int, table: Address[dtype]):
@@ -66,7 +98,6 @@ def _split[
     times 2. Planes `[2, n, lanes]` and `[2, n + 1, lanes]`."""
     comptime V = SIMD[dtype, lanes]
     comptime width = simd_width_of[dtype]()
-    comptime backwards = _backwards[width]()
     var from_size = (n + 1 if joins else n) * lanes
     var to_size = (n if joins else n + 1) * lanes
     # The planes of the way back change places: the inverse follows.
@@ -79,20 +110,11 @@ def _split[
         comptime if lanes == 1:
             if k > 0 and k + width <= roots:
                 var at = n - k - width + 1
-                var all = _recombined[joins](
-                    _Recombined[dtype, width](
-                        x.unsafe_load[width=width](k),
-                        xi.unsafe_load[width=width](k),
-                        x.unsafe_load[width=width](at).shuffle[mask=backwards](),
-                        xi.unsafe_load[width=width](at).shuffle[mask=backwards](),
-                    ),
-                    table.unsafe_load[width=width](k),
-                    table.unsafe_load[width=width](roots + k),
-                )
+                var all = _neighbours[joins](x, xi, n, k, table, 1)
                 yr.unsafe_store(k, all.re)
                 yi.unsafe_store(k, all.im)
-                yr.unsafe_store(at, all.mirror_re.shuffle[mask=backwards]())
-                yi.unsafe_store(at, all.mirror_im.shuffle[mask=backwards]())
+                yr.unsafe_store(at, all.mirror_re)
+                yi.unsafe_store(at, all.mirror_im)
                 k += width
                 continue
         var mirror = (n - k) * lanes
@@ -129,27 +151,14 @@ def _split_to_pairs[
 ):
     """`_split` of one line, to pairs, times `scale`."""
     comptime width = simd_width_of[dtype]()
-    comptime backwards = _backwards[width]()
     var xi = x.unsafe_offset(n)
     var roots = n // 2 + 1
     var k = 0
     while k < roots:
         if k > 0 and k + width <= roots:
-            var at = n - k - width + 1
-            var all = _recombined[False](
-                _Recombined[dtype, width](
-                    x.unsafe_load[width=width](k),
-                    xi.unsafe_load[width=width](k),
-                    x.unsafe_load[width=width](at).shuffle[mask=backwards](),
-                    xi.unsafe_load[width=width](at).shuffle[mask=backwards](),
-                ),
-                table.unsafe_load[width=width](k) * scale,
-                table.unsafe_load[width=width](roots + k) * scale,
-                scale,
-            )
+            var all = _neighbours[False](x, xi, n, k, table, scale)
             y.unsafe_store(2 * k, all.re.interleave(all.im))
-            var re = all.mirror_re.shuffle[mask=backwards]()
-            y.unsafe_store(2 * at, re.interleave(all.mirror_im.shuffle[mask=backwards]()))
+            y.unsafe_store(2 * (n - k - width + 1), all.mirror_re.interleave(all.mirror_im))
             k += width
             continue
         var mirror = n - k

@@ -143,26 +143,43 @@ def _first_columns[
     start: Int,
 ) -> Int:
     """`width` butterflies at a time; returns where it has stopped."""
-    var plane = (radix - 1) * m
     var re = Lanes[dtype, width, radix](fill=0)
     var im = Lanes[dtype, width, radix](fill=0)
     var p = start
     while p + width <= m:
         loaded[radix, width](xr.unsafe_offset(p), xi.unsafe_offset(p), m, re, im)
-        comptime for k in range(1, radix):
-            var a = table.unsafe_load[width=width]((k - 1) * m + p)
-            var b = table.unsafe_load[width=width](plane + (k - 1) * m + p)
-            var c = re[k]
-            re[k] = c * a - im[k] * b
-            im[k] = c * b + im[k] * a
-        woven(re, yr.unsafe_offset(radix * p))
-        woven(im, yi.unsafe_offset(radix * p))
+        turned_and_woven(re, im, table, m, p, yr, yi)
         p += width
     return p
 
 
 @always_inline
-def woven[
+def turned_and_woven[
+    dtype: DType, width: Int, radix: Int, //
+](
+    mut re: Lanes[dtype, width, radix],
+    mut im: Lanes[dtype, width, radix],
+    table: Address[dtype],
+    m: Int,
+    p: Int,
+    yr: Address[dtype],
+    yi: Address[dtype],
+):
+    """Stores a vector of butterflies of the pass with stride 1, times their twiddles: from the
+    `p`th of `m` on."""
+    var plane = (radix - 1) * m
+    comptime for k in range(1, radix):
+        var a = table.unsafe_load[width=width]((k - 1) * m + p)
+        var b = table.unsafe_load[width=width](plane + (k - 1) * m + p)
+        var c = re[k]
+        re[k] = c * a - im[k] * b
+        im[k] = c * b + im[k] * a
+    _woven(re, yr.unsafe_offset(radix * p))
+    _woven(im, yi.unsafe_offset(radix * p))
+
+
+@always_inline
+def _woven[
     dtype: DType, width: Int, radix: Int, //
 ](v: Lanes[dtype, width, radix], to: Address[dtype]):
     """Stores the first lane of each, then the second of each, and so on."""

@@ -52,7 +52,7 @@ def gather_copies(module: GraphModule) -> None:
 
 def _is_read_in_place(copy: Node, view: torch.Tensor) -> bool:
     """Whether only element-wise operations read the copy, which can read the view as fast."""
-    steps = [step for size, step in zip(view.shape, view.stride(), strict=True) if size != 1]
+    steps = _steps(view)
     if steps[-1] > _NEAR or steps != sorted(steps, reverse=True):
         return False
     return all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in copy.users)
@@ -75,12 +75,17 @@ def _fewest_dims(view: torch.Tensor) -> tuple[list[int], list[int]]:
     return sizes, strides
 
 
+def _steps(view: torch.Tensor) -> list[int]:
+    """Its strides along dims of more than one element."""
+    return [step for size, step in zip(view.shape, view.stride(), strict=True) if size != 1]
+
+
 def _is_slow(view: Any, copy: Any, root: Any) -> bool:
     numbers = [*view.shape, *view.stride(), *root.shape, *root.stride()]
     numbers += [view.storage_offset(), root.storage_offset()]
     if view.device.type != "cpu" or not all(isinstance(n, int) for n in numbers):
         return False
-    steps = [step for size, step in zip(view.shape, view.stride(), strict=True) if size != 1]
+    steps = _steps(view)
     return (
         view.numel() >= _LEAST
         and steps[-1] != 1

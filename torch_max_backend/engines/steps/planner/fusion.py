@@ -170,12 +170,12 @@ class _Fusion:
                 return False
         if not self._fits(a, b):
             return False
-        return not self._circular(a, b) or self._parts(a, b)
+        return not self._circular(a, b) or self._cut_between(a, b)
 
-    def _parts(self, a: Group, b: Group) -> bool:
-        """Cut small groups in two where only that stands between two others: what has to run behind
-        them and what need not. As functions of a few numbers that one of them reads, and
-        functions of its sums, of which the other is no reader."""
+    def _cut_between(self, a: Group, b: Group) -> bool:
+        """Whether two groups can run as one once small groups are cut in two: into what needs
+        neither of them, which comes before, and what needs one, which comes after. They are
+        cut only then."""
         begin, end = min(a.order, b.order), max(self._last(a), self._last(b))
         between = list(dict.fromkeys(self.group[t] for t in self.tasks[begin:end]))
         behind = {*a.tasks, *b.tasks}
@@ -187,7 +187,7 @@ class _Fusion:
             if group is a or group is b:
                 continue
             late = [t for t in group.tasks if t in behind]
-            if 0 < len(late) < len(group.tasks) and not self._is_worth(group):
+            if 0 < len(late) < len(group.tasks) and self._is_small(group):
                 whole.append(group)
                 self._cut(group, late)
         if not self._circular(a, b):
@@ -196,12 +196,13 @@ class _Fusion:
             self.group.update(dict.fromkeys(group.tasks, group))
         return False
 
-    def _is_worth(self, group: Group) -> bool:
-        """Whether it has so many elements that it should stay one pass over memory."""
+    def _is_small(self, group: Group) -> bool:
+        """Whether two passes over its memory cost next to nothing."""
         count = product(group.space)
-        return not isinstance(count, int) or count >= LARGE // 4
+        return isinstance(count, int) and count < LARGE // 4
 
     def _cut(self, group: Group, late: list[Task]) -> None:
+        """Make two groups of one: its late tasks and those before."""
         early = [t for t in group.tasks if t not in late]
         for tasks in (early, late):
             part = Group(
