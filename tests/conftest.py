@@ -77,6 +77,18 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.maxprocesses = 1 + 2 * (os.cpu_count() or 1)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before a whole run, which needs them all, build kernels: in one go, with all cores."""
+    config = session.config
+    chosen = config.option.keyword or config.option.markexpr or config.option.collectonly
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen
+    if whole and not hasattr(config, "workerinput"):
+        from tests.support.kernels import build_all
+
+        build_all()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the processes of tests what is not theirs: it is a fifth of their time."""
     # Nobody need look for garbage among what collecting has made, nor often beside graphs.

@@ -1,0 +1,81 @@
+"""The kernels that tests run as steps, built together where a whole run begins without them.
+
+A library costs 4 to 6 CPU seconds before its first kernel, and a kernel half a second; tests that
+build what they need make a hundred libraries. ``kernels.txt`` says what they need. It may be out of
+date: what it lacks is built when a test needs it.
+
+    python -m tests.support.kernels           # build those of the list
+    python -m tests.support.kernels --list    # list anew what is in the cache directory
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from torch_max_backend.cache.kernel_libraries import folder, read
+from torch_max_backend.engines.steps.families import current_keys
+from torch_max_backend.engines.steps.libraries import addresses, built
+from torch_max_backend.engines.steps.shells import Instance, unavailable
+from torch_max_backend.engines.steps.signatures import kernels
+from torch_max_backend.errors import LibraryError
+
+_LIST = Path(__file__).with_name("kernels.txt")
+_TEXT = re.compile(r"(?P<kernel>[\w.]+)\[(?P<parameters>.*)\]\((?P<operands>.*)\)")
+
+
+def build_all() -> None:
+    """Build those of the list that are missing, in a process of its own."""
+    if not built([*_listed()]):
+        subprocess.run([sys.executable, "-m", __name__], check=False)
+
+
+def _listed() -> Iterator[Instance]:
+    """The instances of the list that there can be."""
+    for line in _LIST.read_text().splitlines():
+        wanted = _instance(line)
+        if wanted.kernel in kernels() and not unavailable(wanted):
+            yield wanted
+
+
+def _instance(text: str) -> Instance:
+    """What ``str`` made the text of."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no instance of a kernel")
+    call = ast.parse(f"f({found['parameters']})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    parameters = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    operands = []
+    for operand in found["operands"].split(", "):
+        dtype, _, rank = operand.partition(" ")
+        operands.append((dtype, int(rank.removesuffix("d") or 0)))
+    return Instance.of(found["kernel"], parameters, operands)
+
+
+def _in_cache() -> Iterator[str]:
+    """What the libraries in the cache directory export of this package's kernels."""
+    keys = current_keys()
+    for path in folder().glob("*.json"):
+        manifest = read(path)
+        if manifest.key in keys:
+            yield from manifest.symbols.values()
+
+
+def main(*arguments: str) -> None:
+    """The command line; see the top of this file."""
+    if arguments == ("--list",):
+        _LIST.write_text("".join(f"{text}\n" for text in sorted(set(_in_cache()))))
+        return
+    try:
+        addresses([*_listed()])
+    except LibraryError as e:
+        print(f"Tests build what they need of the kernels: {e}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
