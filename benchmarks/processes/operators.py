@@ -1,6 +1,7 @@
 """Single operators, each a compiled graph of its own, in one framework.
 
 Run as ``python -m benchmarks.processes.operators FRAMEWORK SIZE``; FRAMEWORK is ``eager``,
+``dynamo`` (``torch.compile`` with the backend that runs a graph as it is: what Dynamo takes),
 ``inductor`` or ``max``, SIZE ``small`` or ``large``. float32. Does what lines of JSON ask, and
 answers each with one:
 
@@ -285,7 +286,7 @@ def prepared(framework: str, case: Case) -> dict[str, Callable[[], Any]]:
 
         # Also what has no step is the package's: a graph of one operator is eager PyTorch's else.
         options = {"min_ops": 1} if framework == "max" else {}
-        backend = max_backend if framework == "max" else framework
+        backend = {"max": max_backend, "dynamo": "eager"}.get(framework, framework)
         # Sizes stay as they are; to say `dynamic=False` would cost 3 us a call.
         function = torch.compile(function, backend=backend, options=options)
 

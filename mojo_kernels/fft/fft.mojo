@@ -158,6 +158,16 @@ def _scale(normalization: Int64, n: Int) -> Float64:
     return 1 / Float64(n) if normalization == 2 else 1.0
 
 
+def _number_of(kind: StaticString) -> Int:
+    if kind == "c2c":
+        return C2C
+    if kind == "r2c":
+        return R2C
+    if kind == "r2c_full":
+        return R2C_FULL
+    return C2C_REAL if kind == "c2c_real" else C2R
+
+
 @register("tmb_fft_columns")
 struct TransformColumns:
     """Transforms along the middle axis of `x`, pairs `[outer, n, inner * 2]`. Of `normalization`
@@ -248,12 +258,7 @@ struct Transform:
         if lines == 0 or n == 0:
             return
         var scale = _scale(normalization, n)
-        comptime which = C2C if kind == "c2c" else (
-            R2C if kind
-            == "r2c" else (
-                R2C_FULL if kind == "r2c_full" else (C2C_REAL if kind == "c2c_real" else C2R)
-            )
-        )
+        comptime which = _number_of(kind)
         var from_ = untracked(x.unsafe_ptr())
         var to = untracked(output.unsafe_ptr())
         comptime if target == "cpu":

@@ -26,8 +26,7 @@ def _groups() -> dict[str, list[Entry]]:
     """Rows by the group they are planned in: a new row changes one group."""
     groups: dict[str, list[Entry]] = {}
     for entry in sorted(ENTRIES, key=_number):
-        number = 0 if entry.name in _BY_MAX else _number(entry) % _COUNT
-        groups.setdefault(f"rows{number}", []).append(entry)
+        groups.setdefault(f"rows{_number(entry) % _COUNT}", []).append(entry)
     return groups
 
 
@@ -38,12 +37,13 @@ def _number(entry: Entry) -> int:
 
 # Large groups spread the fixed cost of building kernels, small ones spread over workers.
 _COUNT = 4
-# What has sizes that depend on data has no steps: MAX compiles these, as one module.
-_BY_MAX = {"argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"}
+# What has sizes that depend on data has no steps: MAX compiles these, in the module of
+# ``test_by_max.py``; with ``--all-samples``, here.
+BY_MAX = {"argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"}
 _GROUPS = _groups()
 
 
-def _programs(entry: Entry, full: bool) -> Iterator[Program]:
+def samples(entry: Entry, full: bool) -> Iterator[Program]:
     """The samples of a row. ``full``: each dtype, each sample. Otherwise one in float32 (or the
     row's first dtype), static or dynamic, and for one row in ten one of its other dtypes: which is
     decided by the name, so that a new row changes no other's."""
@@ -69,7 +69,8 @@ def _compiled(group: str, full: bool) -> dict[str, list[Program]]:
     """The programs of a group by operator, compiled."""
     from tests.conformance.together import compile_together
 
-    by_name = {entry.name: list(_programs(entry, full)) for entry in _GROUPS[group]}
+    entries = [e for e in _GROUPS[group] if full or e.name not in BY_MAX]
+    by_name = {entry.name: list(samples(entry, full)) for entry in entries}
     compile_together([p for found in by_name.values() for p in found])
     return by_name
 
@@ -77,7 +78,15 @@ def _compiled(group: str, full: bool) -> dict[str, list[Program]]:
 @pytest.mark.parametrize(
     ("group", "entry"),
     [
-        pytest.param(group, entry, id=entry.name, marks=compile_group(group, 0.06 * len(entries)))
+        pytest.param(
+            group,
+            entry,
+            id=entry.name,
+            marks=[
+                compile_group(group, 0.06 * len(entries)),
+                *[pytest.mark.thorough] * (entry.name in BY_MAX),
+            ],
+        )
         for group, entries in _GROUPS.items()
         for entry in entries
     ],

@@ -24,7 +24,7 @@ class _Rows(torch.nn.Module):
         gradients = torch.ops.aten.native_layer_norm_backward(
             y, x, sizes, mean, rstd, weight, bias, [True] * 3
         )
-        return (torch.softmax(y, dim=-1).sum(dim=1), *gradients)
+        return (y.sum(dim=1), *gradients)
 
 
 @compile_group("gpu", weight=10)

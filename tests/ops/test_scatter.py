@@ -45,7 +45,7 @@ def _writes(x: torch.Tensor, index: torch.Tensor, src: torch.Tensor, flat: torch
     return (
         torch.scatter_add(x, 1, flat, src),
         torch.index_add(x, 1, index, src, alpha=2),
-        torch.index_copy(x, 1, torch.unique_consecutive(index.sort().values)[:0], src[:, :0]),
+        torch.index_copy(x, 1, index[:0], src[:, :0]),
         aten.index_put(x, [None, index - x.shape[1]], src, True),
         torch.index_put(x, [index[:5] % 6, index[-5:]], src[0, :5], accumulate=True),
         torch.put(x, index, src[0, : index.numel()], accumulate=True),
