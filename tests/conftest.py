@@ -74,7 +74,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     # Each worker imports torch and collects every module: 18 CPU s, for nothing where it then waits
     # for a core.
     if getattr(config.option, "maxprocesses", 0) is None:
-        config.option.maxprocesses = 1 + 2 * (os.cpu_count() or 1)
+        config.option.maxprocesses = 2 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(tryfirst=True)

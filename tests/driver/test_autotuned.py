@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.support.groups import compile_group
+from tests.support.module_cache import kept_compiles
 from tests.tracing import traced_all
 from torch_max_backend import CompilationError, max_backend
 from torch_max_backend.driver import autotuned
@@ -137,6 +138,7 @@ def test_arguments_for_timing_are_like_the_graphs() -> None:
 
 
 @compile_group("tuning")
+@kept_compiles()
 def test_a_tuned_model_is_eagers(lent_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
 
