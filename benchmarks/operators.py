@@ -5,9 +5,9 @@
 
 Each framework has a process of its own for every few operators. A figure is the median of many
 short turns, in which the processes alternate: what else the machine's memory is asked for changes
-within seconds. Inductor takes part at the small size, where its whole call is compared with ours. At the
-large one Dynamo alone does, which runs eager PyTorch's operators: no backend is faster than it and
-its own kernels.
+within seconds. Inductor takes part at the small size, where its whole call is compared with ours.
+At the large one Dynamo alone does, which runs eager PyTorch's operators: what it takes more than
+these, every backend does.
 Writes ``operators.json``, by processor, and the tables of ``operators.md`` beside this file. It
 wants an idle machine.
 """

@@ -28,6 +28,7 @@ ELSEWHERE |= dict.fromkeys(
     "tests/conformance/test_special_values.py",
 )
 ELSEWHERE["torch_max_backend.fft_c2c_real.default"] = "tests/ops/test_fft.py"
+ELSEWHERE["torch_max_backend.cumprod_backward.default"] = "tests/ops/test_scan.py"
 ELSEWHERE["aten._scaled_dot_product_flash_attention_for_cpu_backward.default"] = (
     "tests/ops/test_gradients.py"
 )

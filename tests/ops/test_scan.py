@@ -49,3 +49,31 @@ def test_a_running_sum_of_one_element_is_part_of_a_program() -> None:
     assert "tmb_cumsum" not in kinds(plan)
     [once] = traced(lambda x: [x.cumsum(1)], [x])[1]([x])
     assert not once.signbit()[0, 0, 0]  # 0 + -0
+
+
+def _with_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Lines with no 0, with one at any place, and with several."""
+    chance = torch.Generator().manual_seed(1)
+    x = torch.rand(shape, generator=chance, dtype=dtype) + 0.5
+    count = torch.arange(shape[0] * shape[2]).reshape(shape[0], 1, shape[2])
+    place = torch.arange(shape[1]).view(1, -1, 1)
+    x[(count % 3 == 1) & (place == count % shape[1])] = 0
+    x[(count % 7 == 2) & (place % 5 == 3)] = 0
+    return x.requires_grad_()
+
+
+def test_gradients_of_running_products_are_eagers() -> None:
+    given = [_with_zeros((n, 9, i), torch.float32) for n, _, i in SHAPES.values()]
+    given += [_with_zeros((5, 40, 17), torch.float64), torch.rand((), requires_grad=True)]
+    given += [torch.rand(20, 33).requires_grad_()]
+
+    def function(*given: Tensor) -> list[Tensor]:
+        return [x.cumprod(min(1, x.dim() - 1)) for x in given]
+
+    torch._dynamo.reset()
+    grads = []
+    for call in (function, torch.compile(function, backend="max", fullgraph=True)):
+        results = call(*given)
+        weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r.dtype) for r in results]
+        grads.append(torch.autograd.grad(results, given, weights))
+    torch.testing.assert_close(*grads)

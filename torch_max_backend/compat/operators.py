@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from torch_max_backend.compat.names import names_of
@@ -35,6 +38,11 @@ def has_kernel(op: OpOverload, key: str | DispatchKey) -> bool:
     return _has_kernel(op.name(), key)
 
 
+def composite_kernel(op: OpOverload) -> Callable[..., Any]:
+    """torch's formula of an operator that consists of others, whatever takes its place."""
+    return lambda *arguments: op._op_dk(DispatchKey.CompositeImplicitAutograd, *arguments)
+
+
 __all__ = [
     "TENSOR",
     "Argument",
@@ -43,6 +51,7 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "composite_kernel",
     "get_mutable_args",
     "has_kernel",
     "operator_names",

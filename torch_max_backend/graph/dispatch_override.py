@@ -20,6 +20,7 @@ from torch_max_backend.compat.decompositions import (
 from torch_max_backend.compat.operators import DispatchKey, OpOverload
 from torch_max_backend.compat.torch_versions import LANCZOS
 from torch_max_backend.graph.decompositions import geometry, recurrent
+from torch_max_backend.graph.decompositions.gradients.scans import cumprod_backward
 from torch_max_backend.process import fork_safety
 from torch_max_backend.registry.lowerings import registry
 
@@ -66,8 +67,11 @@ def kernels() -> dict[OpOverload, Callable[..., Any]]:
         for packet in (*_NEAREST, *_FILTERED)
         if packet.default in registry
     }
-    grids = {aten.affine_grid_generator_backward.default: geometry.affine_grid_backward}
-    return {**resizing, **recurrent.KERNELS, **grids}
+    gradients: dict[OpOverload, Callable[..., Any]] = {
+        aten.affine_grid_generator_backward.default: geometry.affine_grid_backward,
+        aten.cumprod_backward.default: cumprod_backward,
+    }
+    return {**resizing, **recurrent.KERNELS, **gradients}
 
 
 def backwards() -> list[OpOverload]:

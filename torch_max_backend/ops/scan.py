@@ -8,7 +8,9 @@ import torch
 from max.dtype import DType
 from max.graph import TensorType, TensorValue, ops
 
+import torch_max_backend.graph.decompositions.gradients.scans  # noqa: F401  defines an operator
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.data_sizes import on_cpu
 from torch_max_backend.ops.common.positions import as_lines
 from torch_max_backend.ops.common.promotion import full, to_dtype, working_dtype
 from torch_max_backend.ops.common.reduce import is_empty
@@ -35,6 +37,22 @@ def cumsum(self: TensorValue, dim: int, *, dtype: DType | None = None) -> Tensor
 def cumprod(self: TensorValue, dim: int, *, dtype: DType | None = None) -> TensorValue:
     """cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
     return _scan(to_dtype(self, working_dtype()), dim, "prod")
+
+
+@map_to(
+    torch.ops.torch_max_backend.cumprod_backward.default,
+    supports=lambda input: on_cpu(input),
+    kernels="reduction.scan_backward",
+)
+def cumprod_backward(
+    grad: TensorValue, input: TensorValue, dim: int, output: TensorValue
+) -> TensorValue:
+    """cumprod_backward(Tensor grad, Tensor input, int dim, Tensor output) -> Tensor"""
+    if is_empty(input.shape):
+        return input
+    lines = [as_lines(value, axis(dim, input.rank)) for value in (grad, input, output)]
+    (result,) = ops.custom("tmb_cumprod_backward", input.device, lines, [lines[1].type])
+    return ops.reshape(result.tensor, input.shape)
 
 
 @map_to(aten.logcumsumexp.default, kernels="base")
