@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tests.driver.test_partitioned import unknown
 from tests.support.groups import compile_group
+from tests.support.module_cache import kept_compiles
 from torch_max_backend import max_backend
 from torch_max_backend.cache import store
 from torch_max_backend.debug import dump, repro
@@ -53,6 +54,7 @@ def test_the_graph_that_max_refuses_is_chosen(tmp_path: Path) -> None:
 
 
 @compile_group("repro")
+@kept_compiles()
 def test_a_compile_leaves_its_files(private_cache: Path, tmp_path: Path, max_engine: None) -> None:
     net, x = _Net(), torch.randn(3, 6)
     with dump(tmp_path / "dumps") as folder:
