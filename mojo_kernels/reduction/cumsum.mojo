@@ -7,16 +7,12 @@ from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges
+from .scanning import sum_type
 
 # Elements of a task.
 comptime GRAIN = 32768
 # Lines that are added up in turns: each waits for its last sum.
 comptime TURNS = 4
-
-
-def sum_type[dtype: DType]() -> DType:
-    """As in torch, floats are added up as doubles."""
-    return DType.float64 if dtype == DType.float32 else dtype
 
 
 @always_inline

@@ -5,7 +5,7 @@ from max.gpu.host import DeviceContext
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from .scan import Scanning, columns_of, running_type, scan_lines, store_columns
+from .scanning import Scanning, columns_of, running_type, scan_lines, store_columns
 
 
 @fieldwise_init

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tests.support.groups import compile_group
+from tests.support.module_cache import kept_compiles
 from tests.tracing import traced
 
 
@@ -149,6 +150,7 @@ class Block(torch.nn.Module):
 
 
 @compile_group("parallel", weight=2)
+@kept_compiles()
 def test_threads_compile_at_once_and_share_models(
     private_cache: Path, tmp_path: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
