@@ -27,12 +27,11 @@ torch.library.register_fake("torch_max_backend::cumprod_backward", _like_input, 
 def cumprod_backward(grad: Tensor, input: Tensor, dim: int, output: Tensor) -> Tensor:
     """cumprod_backward(Tensor grad, Tensor input, int dim, Tensor output) -> Tensor
 
-    An operator of this package's own where it has a kernel and nobody differentiates it."""
+    The gradient of ``input``, all of one shape. An operator of this package's own where it has a
+    kernel and nobody differentiates it, which it does not know; else torch's formula."""
     given = grad, input, output
     differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in given)
-    kinds = {t.dtype for t in given}
-    if differentiated or len(kinds) > 1 or input.device.type != "cpu" or input.dim() == 0:
-        return _formula(grad, input, dim, output)
-    if not input.is_floating_point():
+    has_kernel = input.device.type == "cpu" and input.is_floating_point() and input.dim() > 0
+    if differentiated or not has_kernel or len({t.dtype for t in given}) > 1:
         return _formula(grad, input, dim, output)
     return torch.ops.torch_max_backend.cumprod_backward(grad, input, dim, output)
