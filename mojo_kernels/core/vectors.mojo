@@ -47,13 +47,18 @@ def every[
         return result
 
 
+def _widths[dtype: DType]() -> Int:
+    """How many widths a line is tried with: whole, half and quarter vectors, of two lanes or more."""
+    return min(3, log2_floor(simd_width_of[dtype]()))
+
+
 @always_inline
 def _copy_every[
     dtype: DType, //, stride: Int
 ](to: Address[dtype], source: Address[dtype], count: Int):
     """Copies `count` numbers that lie `stride` apart, by vectors as wide as fit."""
-    comptime for part in range(3):
-        comptime width = max(1, simd_width_of[dtype]() >> part)
+    comptime for part in range(_widths[dtype]()):
+        comptime width = simd_width_of[dtype]() >> part
         if count >= width:
             for begun in range(0, count, width):
                 # The last vector overlaps the one before it.
@@ -122,8 +127,8 @@ def spread_line[
     """Copies `count` numbers to places that lie `stride` apart, and writes nothing between them."""
     comptime for step in range(2, MOST_APART + 1):
         if stride == step:
-            comptime for part in range(3):
-                comptime width = max(1, simd_width_of[dtype]() >> part)
+            comptime for part in range(_widths[dtype]()):
+                comptime width = simd_width_of[dtype]() >> part
                 if count >= width:
                     for begun in range(0, count, width):
                         var i = min(begun, count - width)
