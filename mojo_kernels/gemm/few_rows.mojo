@@ -11,8 +11,10 @@ from ..mathematics.float8 import widened
 from .bfloat16 import SIDE, UNIT, dots
 from .panels import LINE, WIDE, Matrix, left_size, pack_left, tiles
 
+# Whether 32 registers hold sums; with the 16 of AVX2 more rows are worth a copy.
+comptime MANY_REGISTERS = CompilationTarget.has_avx512f() or CompilationTarget.has_neon()
 # Rows of a result that count as few.
-comptime FEW = 48
+comptime FEW = 48 if MANY_REGISTERS else 16
 # Columns at a time where rows of the right operand are contiguous, and elements of a block of them:
 # it and the next one fit a second-level cache.
 comptime BROAD = 2048
@@ -29,8 +31,8 @@ comptime BESIDE = 8
 comptime FEWEST = 4
 comptime STRIP = 4096
 # Columns and rows whose sums stay in registers.
-comptime ACROSS = 8 if CompilationTarget.has_avx512f() or CompilationTarget.has_neon() else 4
-comptime DOWN = 2
+comptime ACROSS = 8 if MANY_REGISTERS else 4
+comptime DOWN = 2 if MANY_REGISTERS else 3
 # Whether one row is multiplied with one column after the other. AMD's CPUs with dot products read
 # 1.5 times as fast so as in groups, whose many streams Intel's bring faster than one.
 comptime IN_ORDER = UNIT == "dots"

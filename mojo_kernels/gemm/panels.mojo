@@ -28,6 +28,10 @@ comptime MIDDLE = 8 if _high() > 8 else 4
 comptime LOW = MIDDLE // 2
 # Bytes of a cache line.
 comptime LINE = 64
+# Steps of a tile between two times that it asks for memory, and steps of one turn of its loop: a
+# step of a tile of 6 rows takes so little time that both would show.
+comptime STRETCH = 4 if _high() > 6 else 32
+comptime UNROLLED = 1 if _high() > 6 else 4
 
 
 @always_inline
@@ -179,6 +183,22 @@ struct Ahead[dtype: DType](TrivialRegisterPassable):
         self.left = max(0, self.left - some)
 
 
+@always_inline
+def _add_step[
+    dtype: DType, right_type: DType, width: Int, count: Int, //, high: Int
+](
+    mut sums: Array[SIMD[dtype, width], count], a: Address[dtype], b: Address[right_type]
+):
+    """Adds the products of one column of the left panel and one row of the right one."""
+    var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
+    comptime for j in range(WIDE):
+        right[j] = widened[dtype](b.unsafe_load[width=width](j * width))
+    comptime for i in range(high):
+        var left = SIMD[dtype, width](a[unsafe_offset=i])
+        comptime for j in range(WIDE):
+            sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
+
+
 # In a function of its own the sums stay in registers whatever is around the call.
 @no_inline
 def _tile[
@@ -198,20 +218,19 @@ def _tile[
     """One tile of the result from a panel of the left operand and rows of the right one, which
     lie `right_row` apart; `added` to what is there."""
     comptime width = simd_width_of[dtype]()
-    comptime stretch = 4
     var sums = Array[SIMD[dtype, width], high * WIDE](fill=SIMD[dtype, width](0))
     var ap = a
     var bp = b
-    var some = ceildiv(ahead.left * stretch, depth)
-    for begun in range(0, depth, stretch):
-        for _ in range(min(stretch, depth - begun)):
-            var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
-            comptime for j in range(WIDE):
-                right[j] = widened[dtype](bp.unsafe_load[width=width](j * width))
-            comptime for i in range(high):
-                var left = SIMD[dtype, width](ap[unsafe_offset=i])
-                comptime for j in range(WIDE):
-                    sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
+    var some = ceildiv(ahead.left * STRETCH, depth)
+    for begun in range(0, depth, STRETCH):
+        var steps = min(STRETCH, depth - begun)
+        for _ in range(steps // UNROLLED):
+            comptime for u in range(UNROLLED):
+                _add_step[high](sums, ap.unsafe_offset(u * high), bp)
+                bp = bp.unsafe_offset(right_row)
+            ap = ap.unsafe_offset(UNROLLED * high)
+        for _ in range(steps % UNROLLED):
+            _add_step[high](sums, ap, bp)
             ap = ap.unsafe_offset(high)
             bp = bp.unsafe_offset(right_row)
         ahead.bring(some)
