@@ -26,7 +26,7 @@ from transformers import EsmConfig, EsmModel
 from transformers.models.esm.modeling_esm import EsmIntermediate, EsmLayer, EsmSelfAttention
 
 from torch_max_backend import compiled, mojo_op, packed, patch
-from torch_max_backend.process.processor import cpu_info
+from torch_max_backend.process.processor import processor_name
 
 bias_gelu = mojo_op(
     "evidence::bias_gelu(Tensor x, Tensor bias) -> Tensor",
@@ -133,7 +133,7 @@ def main() -> None:
     packages = ("torch", "transformers", "max", "torch-max-backend")
     rows = [
         f"ESM-2, {arguments.layers} layers, {arguments.width} wide, float32, batch "
-        f"{arguments.batch}; {cpu_info().get('model name')}, {torch.get_num_threads()} threads; "
+        f"{arguments.batch}; {processor_name()}, {torch.get_num_threads()} threads; "
         + ", ".join(f"{p} {version(p)}" for p in packages),
         "",
         *evidence(arguments),

@@ -13,7 +13,7 @@ import torch
 
 from torch_max_backend.bench.spec import Spec
 from torch_max_backend.errors import OptionError
-from torch_max_backend.process.processor import cpu_info
+from torch_max_backend.process.processor import processor_name
 
 _COLUMNS: Sequence[tuple[str, str, str]] = (
     ("load s", "load_s", ".1f"),
@@ -55,7 +55,7 @@ def report(spec: Spec, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _processor(spec: Spec) -> str:
-    name = cpu_info().get("model name") or platform.machine()
+    name = processor_name()
     return f"{torch.cuda.get_device_name()}, {name}" if spec.device == "cuda" else name
 
 

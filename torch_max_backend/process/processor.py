@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,3 +18,12 @@ def cpu_info() -> Mapping[str, str]:
         return {}
     pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def processor_name() -> str:
+    """The CPU's name as the system gives it, with "(AVX2)" behind it where it has that and no
+    AVX-512: virtual machines leave the generation out."""
+    info = cpu_info()
+    name = info.get("model name") or platform.processor() or platform.machine()
+    flags = info.get("flags", "").split()
+    return f"{name} (AVX2)" if "avx2" in flags and "avx512f" not in flags else name
