@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 import torch_max_backend.debug
+from tests.support.module_cache import kept_text
 from torch_max_backend import environment, errors, options
 from torch_max_backend.__main__ import parser
 
@@ -198,11 +200,17 @@ def _mojo(folder: Path, *arguments: str) -> None:
 def test_mojo_templates_compile_for_gpus(
     templates: Path, target: str, suffix: str, shuffle: str, wait: str
 ) -> None:
-    _mojo(
-        templates, "build", f"--target-accelerator={target}", "--emit", "asm", "-I", ".",
-        "check.mojo", "-o", f"{target}.s",
-    )  # fmt: skip
-    kernels = {p.stem: p.read_text() for p in templates.glob(f"*.{suffix}")}
+    command = [
+        "build", f"--target-accelerator={target}", "--emit", "asm", "-I", ".", "check.mojo", "-o",
+        f"{target}.s",
+    ]  # fmt: skip
+
+    def compiled() -> str:
+        _mojo(templates, *command)
+        return json.dumps({p.stem: p.read_text() for p in templates.glob(f"*.{suffix}")})
+
+    sources = "\n".join(_blocks(USAGE, "mojo"))
+    kernels = json.loads(kept_text(f"{command} {sources}", compiled))
     assert len(kernels) == 10  # five kernels, two dtypes
     assert all(shuffle in k for name, k in kernels.items() if "sum" in name)
     assert all(wait in k for name, k in kernels.items() if "warp" not in name)

@@ -7,12 +7,12 @@ from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load
 
 from ..core.memory import Address, Untracked, untracked
-from ..core.vectors import below, totals
+from ..core.vectors import MANY_REGISTERS, below, totals
 from ..gemm.panels import WIDE, Matrix, pack_left, tiles, transpose
 
 # Outputs and taps of a tile of dot products.
-comptime DOWN = 4
-comptime ACROSS = 6
+comptime DOWN = 4 if MANY_REGISTERS else 3
+comptime ACROSS = 6 if MANY_REGISTERS else 4
 # Taps of a tile where a group has few outputs.
 comptime ALONE = 9
 # Outputs whose gradients are in panels at a time.

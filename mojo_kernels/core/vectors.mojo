@@ -2,13 +2,15 @@
 
 from std.bit import log2_floor
 from std.math import iota
-from std.sys import simd_width_of
+from std.sys import CompilationTarget, simd_width_of
 from std.sys.intrinsics import masked_store
 from std.utils.index import IndexList
 
 from .memory import Address
 
 
+# Whether there are 32 registers for vectors, not the 16 of AVX2.
+comptime MANY_REGISTERS = CompilationTarget.has_avx512f() or CompilationTarget.has_neon()
 # How far apart the numbers of a vector lie in memory at most.
 comptime MOST_APART = 4
 

@@ -2,18 +2,16 @@
 little to be worth copying into panels: it is read where it lies, and asked for ahead of time."""
 
 from std.math import ceildiv
-from std.sys import CompilationTarget, simd_width_of, size_of
+from std.sys import simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 
 from ..core.memory import Address, untracked
-from ..core.vectors import below, totals
+from ..core.vectors import MANY_REGISTERS, below, totals
 from ..mathematics.float8 import widened
 from .bfloat16 import SIDE, UNIT, dots
 from .panels import LINE, WIDE, Matrix, left_size, pack_left, tiles
 
-# Whether 32 registers hold sums; with the 16 of AVX2 more rows are worth a copy.
-comptime MANY_REGISTERS = CompilationTarget.has_avx512f() or CompilationTarget.has_neon()
-# Rows of a result that count as few.
+# Rows of a result that count as few: where fewer sums fit in registers, more are worth a copy.
 comptime FEW = 48 if MANY_REGISTERS else 16
 # Columns at a time where rows of the right operand are contiguous, and elements of a block of them:
 # it and the next one fit a second-level cache.

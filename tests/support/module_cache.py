@@ -98,6 +98,16 @@ def kept_compiles() -> Iterator[None]:
         yield
 
 
+def kept_text(source: str, compiled: Callable[[], str]) -> str:
+    """What the Mojo compiler makes of ``source``, which says how it is called too: made once a
+    machine."""
+    if os.environ.get("TORCH_MAX_BACKEND_TEST_CACHE") == "0":
+        return compiled()
+    content = hashlib.sha256(f"{source}\n{environment_components()['mojo']}".encode())
+    path = _FOLDER / f"{content.hexdigest()}{_SUFFIX}"
+    return _kept(path, lambda: compiled().encode()).decode()
+
+
 @contextlib.contextmanager
 def kept_for_targets() -> Iterator[None]:
     """In the body, a package for another machine is compiled once by this one."""
