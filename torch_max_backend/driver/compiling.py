@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import cache
 from typing import TYPE_CHECKING
 
 from torch_max_backend import environment
@@ -49,7 +50,10 @@ def make_plans(jobs: Sequence[Job]) -> dict[Job, Plan]:
         except (StepsError, CompilationError) as e:
             if job.is_cut(e):
                 raise
-            log.info("MAX compiles a graph: %s", e)
+            if isinstance(e, CompilationError):
+                _tell_of_kernels(str(e))
+            else:
+                log.info("MAX compiles a graph: %s", e)
             continue
         found[job] = plan
         keep_plan(job, plan)
@@ -59,6 +63,12 @@ def make_plans(jobs: Sequence[Job]) -> dict[Job, Plan]:
     if found:
         release_builder()
     return found
+
+
+@cache
+def _tell_of_kernels(problem: str) -> None:
+    """Warn, once a problem: MAX takes far longer, and nothing else would say why."""
+    log.warning("MAX compiles a graph, as kernels for its steps cannot be built. %s", problem)
 
 
 def compile_together(jobs: Sequence[Job]) -> list[Model]:
