@@ -230,12 +230,11 @@ def _by_dots[
                 var last = (turn + 1) * ACROSS // turns if more else first
                 var to = c.unsafe_offset(i * row + j)
                 var lines = a.from_(i, p)
-                if i + DOWN <= m:
-                    _dots[DOWN](
-                        columns, depth, lines, right, to, row, adds, following, first, last
-                    )
-                else:
-                    _dots[1](columns, depth, lines, right, to, row, adds, following, first, last)
+                comptime for rows in range(1, DOWN + 1):
+                    if min(DOWN, m - i) == rows:
+                        _dots[rows](
+                            columns, depth, lines, right, to, row, adds, following, first, last
+                        )
 
 
 @always_inline
