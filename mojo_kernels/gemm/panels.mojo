@@ -11,6 +11,7 @@ from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
 
 from ..core.memory import Address, untracked
+from ..core.vectors import MANY_REGISTERS
 from ..mathematics.float8 import widened
 
 # Steps along the inner dimension at a time: two panels fit the first cache.
@@ -29,9 +30,9 @@ comptime LOW = MIDDLE // 2
 # Bytes of a cache line.
 comptime LINE = 64
 # Steps of a tile between two times that it asks for memory, and steps of one turn of its loop: a
-# step of a tile of 6 rows takes so little time that both would show.
-comptime STRETCH = 4 if _high() > 6 else 32
-comptime UNROLLED = 1 if _high() > 6 else 4
+# step of the 6 rows that 16 registers hold takes so little time that both would show.
+comptime STRETCH = 4 if MANY_REGISTERS else 32
+comptime UNROLLED = 1 if MANY_REGISTERS else 4
 
 
 @always_inline
