@@ -16,6 +16,7 @@ from tests.process.program import finish, start
 from tests.support.groups import compile_group
 
 INTERRUPTED = """
+import time
 import torch
 from max import engine
 from torch_max_backend import max_backend
@@ -24,8 +25,9 @@ from torch_max_backend.engines.max.session import session
 begin = engine.InferenceSession.compile_async
 
 def compile_async(*args, **kwargs):
+    before = time.process_time()
     made = begin(*args, **kwargs)
-    print("compiling", flush=True)
+    print("compiling", before, flush=True)
     return made
 
 engine.InferenceSession.compile_async = compile_async
@@ -144,11 +146,13 @@ def test_control_c_ends_a_process_that_compiles(tmp_path: Path) -> None:
     before = _seconds_of_children()
     process = start(INTERRUPTED, environment)
     assert process.stdout is not None
-    assert process.stdout.readline() == "compiling\n", finish(process)
+    said = process.stdout.readline().split()
+    assert said[:1] == ["compiling"], finish(process)
     process.send_signal(signal.SIGINT)
     _, err = finish(process)
-    # 9 are spent before the compile, and 55 where it is waited for.
-    assert _seconds_of_children() - before < 30, "it waited for the compile"
+    # A compile that is waited for takes five times what is spent before it, or more.
+    limit = 4 * float(said[1])
+    assert _seconds_of_children() - before < limit, "it waited for the compile"
     assert "KeyboardInterrupt" in err
     assert process.returncode == -signal.SIGINT
     theirs = (tmp_path / "max", *tmp_path.glob("torchinductor*"))
