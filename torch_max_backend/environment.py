@@ -149,6 +149,13 @@ SETTINGS = {
             "compile element-wise programs of the steps engine in the background",
         ),
         Setting(
+            "HUGE_PAGES",
+            _SWITCH,
+            True,
+            "on",
+            "put large parameters into pages of 2 MB in the background (Linux)",
+        ),
+        Setting(
             "DUMP",
             _FOLDER,
             None,
@@ -199,6 +206,11 @@ def engine() -> str:
 def fuse() -> bool:
     """Compile element-wise programs in the background."""
     return SETTINGS["FUSE"].read()
+
+
+def huge_pages() -> bool:
+    """Put large parameters into huge pages."""
+    return SETTINGS["HUGE_PAGES"].read()
 
 
 def cache_dir() -> Path:

@@ -3,17 +3,20 @@ machines whose speed changes within seconds.
 
 Run as ``python -m benchmarks.processes.alternate CASE[,CASE...] [FRAMEWORK ...]``; CASE is one of
 ``alone``, ``decode:DTYPE``, ``generate:DTYPE`` or ``train:CASE`` (of ``training_alone``), FRAMEWORK
-``eager``, ``inductor`` or ``steps``. Prints a line of JSON for each case: for each framework the
-median milliseconds of a call (of a step in training, of a whole text in generation) over all turns.
+``eager``, ``inductor`` or ``steps``, which settings of this package may follow, without their prefix,
+as in ``steps+HUGE_PAGES=0``. Prints a line of JSON for each case: for each framework the median
+milliseconds of a call (of a step in training, of a whole text in generation) over all turns, or why
+it failed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from benchmarks.processes.worker import Worker, serve
@@ -54,6 +57,10 @@ def _prepared(name: str, framework: str) -> Callable[[], Any]:
 
 def _turns(name: str, framework: str) -> Iterator[list[float]]:
     """The milliseconds of the calls of each turn; the first one is not timed."""
+    framework, *settings = framework.split("+")
+    for setting in settings:
+        variable, _, value = setting.partition("=")
+        os.environ[f"TORCH_MAX_BACKEND_{variable}"] = value
     call = _prepared(name, framework)
     for _ in range(_UNTIMED_TEXTS if name.startswith("generate") else _UNTIMED):
         call()
@@ -75,26 +82,31 @@ def _milliseconds(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def main(names: str, *frameworks: str) -> None:
-    """The command line; see the top of this file."""
+def _measured(name: str, frameworks: Sequence[str]) -> dict[str, Any]:
+    """What each framework takes for a case, or why it failed."""
     module = "benchmarks.processes.alternate"
-    workers = {
-        (name, framework): Worker(module, "--serve", name, framework)
-        for name in names.split(",")
-        for framework in frameworks or ("eager", "inductor", "steps")
-    }
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in workers}
+    workers = {f: Worker(module, "--serve", name, f) for f in frameworks}
+    times: dict[str, list[float]] = {f: [] for f in workers}
+    failed: dict[str, Any] = {}
     for _ in range(_TURNS + 1):
-        for key, worker in workers.items():
+        for framework, worker in workers.items():
+            if framework in failed:
+                continue
             answer = worker.ask({})
             if "failed" in answer:
-                raise SystemExit(f"{' in '.join(key)}: {answer['failed']}")
-            times[key] += answer["milliseconds"]
+                failed[framework] = answer
+            else:
+                times[framework] += answer["milliseconds"]
     for worker in workers.values():
         worker.end()
+    return {f: failed[f] if f in failed else statistics.median(times[f]) for f in workers}
+
+
+def main(names: str, *frameworks: str) -> None:
+    """The command line; see the top of this file."""
     for name in names.split(","):
-        found = {f: statistics.median(t) for (n, f), t in times.items() if n == name}
-        print(json.dumps({"case": name} | found))
+        found = _measured(name, frameworks or ("eager", "inductor", "steps"))
+        print(json.dumps({"case": name} | found), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,31 +6,23 @@ address, is all that changes: a call that is running takes either. Libraries are
 
 from __future__ import annotations
 
-import os
-import queue
-import sys
-import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from torch_max_backend.engines.steps.fused_source import Fusible, fused_source, fused_symbol
 from torch_max_backend.engines.steps.libraries import exported, kept
 from torch_max_backend.engines.steps.rowwise import Rowwise
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger
-from torch_max_backend.process import fork_safety
+from torch_max_backend.process.idle_work import later
 
 log = get_logger("steps")
 
 # Programs of tiles with fewer instructions gain nothing that would be worth a library.
 LEAST = 2
-_PRIORITY = 19
-_NAME = "torch_max_backend-fusion"
 
 _addresses: dict[Fusible, int] = {}
 _refused: set[Fusible] = set()
-_waiting: queue.SimpleQueue[tuple[tuple[Fusible, ...], Callable[[], None]]] = queue.SimpleQueue()
-_lock = fork_safety.lock()
-_thread: threading.Thread | None = None
 
 
 def address(program: Fusible | None) -> int:
@@ -57,7 +49,6 @@ def build(programs: Iterable[Fusible | None]) -> None:
 def build_later(programs: Iterable[Fusible | None], then: Callable[[], None]) -> None:
     """The same, by a thread; ``then`` is called when it is done, at once if nothing has to be
     compiled."""
-    global _thread
     wanted = _wanted(programs)
     if not wanted:
         return
@@ -66,11 +57,12 @@ def build_later(programs: Iterable[Fusible | None], then: Callable[[], None]) ->
         build(wanted)
         then()
         return
-    _waiting.put((tuple(wanted), then))
-    with _lock:
-        if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_work, name=_NAME, daemon=True)
-            _thread.start()
+    later(partial(_build_and, tuple(wanted), then))
+
+
+def _build_and(programs: Iterable[Fusible], then: Callable[[], None]) -> None:
+    build(programs)
+    then()
 
 
 def _wanted(programs: Iterable[Fusible | None]) -> list[Fusible]:
@@ -82,23 +74,3 @@ def _wanted(programs: Iterable[Fusible | None]) -> list[Fusible]:
         and p not in _refused
         and (isinstance(p, Rowwise) or sum(i.name != "constant" for i in p.instructions) >= LEAST)
     ]
-
-
-def _work() -> None:
-    # Of this thread alone, on Linux: the compiler that it starts inherits it.
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY)
-    while True:
-        try:
-            programs, then = _waiting.get(timeout=1)
-        except queue.Empty:
-            return
-        build(programs)
-        then()
-
-
-@fork_safety.in_child
-def _in_child() -> None:
-    """The thread is the parent's, and so is what it was asked."""
-    global _thread, _waiting
-    _thread, _waiting = None, queue.SimpleQueue()

@@ -22,7 +22,7 @@ from torch_max_backend.gemm_providers.choice import routine
 from torch_max_backend.graph.expressions import evaluator
 from torch_max_backend.graph.signature_schema import ModelInput, Signature
 from torch_max_backend.process import fork_safety
-from torch_max_backend.runtime import large
+from torch_max_backend.runtime import huge_pages, large
 from torch_max_backend.runtime.results import (
     Rebuild,
     argument_views,
@@ -34,7 +34,8 @@ from torch_max_backend.runtime.seeds import draw
 from torch_max_backend.runtime.tensors import plain
 
 _RANGE = "torch_max_backend"
-# The call of given sizes after which code is written for them, and their programs are compiled.
+# The call of given sizes after which code is written for them, and their programs are compiled; and
+# of any sizes at which parameters move to huge pages.
 _MANY = 10
 _numbers = itertools.count(1)
 _C_TYPES: dict[str, Any] = {
@@ -139,7 +140,8 @@ class StepExecutable:
         self._symbols = [
             self._symbol_source(signature, k, axis, carriers) for k, axis in plan.symbols.values()
         ]
-        self._called = False
+        # Those that no written code has answered.
+        self._calls = 0
         # A seam for whoever measures.
         self._execute = _run
         self._outputs = [(o.kind, o.index) for o in signature.outputs]
@@ -203,11 +205,13 @@ class StepExecutable:
         if self._fuse and not sized.calls:
             fused.build(sized.programs.values())
             sized.swap()
+        self._calls += 1
+        if self._calls == _MANY:
+            huge_pages.move_later(arguments[i] for _, i in self._static)
         results = self._call(arguments, sized, symbols, numbers)
-        if not self._called:
+        if self._calls == 1:
             # Not all that runs once runs again, and optimizers make their state after the first
             # backward pass.
-            self._called = True
             large.drop_idle()
         sized.calls += 1
         if sized.calls == _MANY and self._fuse is None:

@@ -1,0 +1,106 @@
+"""Huge pages for memory that graphs read again and again.
+
+The processor looks up where each page of 4 KB lies, in a virtual machine twice over, and fetches
+nothing ahead beyond a page's end. Linux (since 6.1) puts memory into pages of 2 MB when it is asked
+to (``MADV_COLLAPSE``); addresses and values stay. Another system refuses, and all stays as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+
+from torch_max_backend.environment import huge_pages
+from torch_max_backend.process.idle_work import later
+
+# Bytes of a huge page, and of those that are asked for at once: other threads wait for less.
+PAGE, _AT_ONCE = 2 << 20, 8 << 20
+_COLLAPSE = 25
+_SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+# What the system says where it has none left or forbids to ask: it is not asked again.
+_FINAL = (errno.ENOSYS, errno.EPERM, errno.ENOMEM, errno.EBUSY)
+
+# Address and bytes of what was asked for already.
+_asked: set[tuple[int, int]] = set()
+_MOST_ASKED = 1 << 16
+# Whether there is nothing to ask for any more.
+_over = False
+
+
+def _end() -> None:
+    global _over
+    _over = True
+
+
+# Parent and child share their pages, and huge pages would be copies of them.
+os.register_at_fork(before=_end)
+
+
+def move_later(tensors: Iterable[torch.Tensor]) -> None:
+    """Have the memory of large tensors put into huge pages, in the background.
+
+    Args:
+        tensors: On CPU, such as parameters. Each is asked for once.
+    """
+    if _over or not (huge_pages() and _offered()):
+        return
+    for tensor in tensors:
+        span = _pages(tensor)
+        if span is not None and span not in _asked:
+            if len(_asked) >= _MOST_ASKED:
+                _asked.clear()
+            _asked.add(span)
+            later(partial(_move, weakref.ref(tensor)))
+
+
+def _move(reference: weakref.ref[torch.Tensor]) -> None:
+    """Put the memory of a tensor into huge pages, if it still exists."""
+    tensor = reference()
+    span = None if tensor is None else _pages(tensor)
+    for start, size in () if span is None else _parts(*span):
+        if _over:
+            return
+        # What else it refuses is this part alone: memory of a file, or that was never written.
+        if _madvise()(start, size, _COLLAPSE) and ctypes.get_errno() in _FINAL:
+            _end()
+
+
+def _pages(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Where the first of the huge pages that a dense tensor fills would be, and their bytes."""
+    size = tensor.numel() * tensor.element_size()
+    if size < PAGE or not tensor.is_contiguous():
+        return None
+    address = tensor.data_ptr()
+    start, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
+    return (start, end - start) if start < end else None
+
+
+def _parts(start: int, size: int) -> Iterator[tuple[int, int]]:
+    for offset in range(0, size, _AT_ONCE):
+        yield start + offset, min(_AT_ONCE, size - offset)
+
+
+@cache
+def _offered() -> bool:
+    """Whether the system has huge pages for who asks."""
+    try:
+        return "[never]" not in _SETTING.read_text()
+    except OSError:
+        return False
+
+
+@cache
+def _madvise() -> Callable[[int, int, int], int]:
+    function = ctypes.CDLL(None, use_errno=True).madvise
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return function
+
+
+__all__ = ["move_later"]
