@@ -3,8 +3,8 @@ machines whose speed changes within seconds.
 
 Run as ``python -m benchmarks.processes.alternate CASE[,CASE...] [FRAMEWORK ...]``; CASE is one of
 ``alone``, ``decode:DTYPE``, ``generate:DTYPE`` or ``train:CASE`` (of ``training_alone``), FRAMEWORK
-``eager``, ``inductor`` or ``steps``, which settings of this package may follow, without their prefix,
-as in ``steps+HUGE_PAGES=0``. Prints a line of JSON for each case: for each framework the median
+``eager``, ``inductor`` or ``steps``, and settings of this package may follow, without their prefix:
+``steps+HUGE_PAGES=0``. Prints a line of JSON for each case: for each framework the median
 milliseconds of a call (of a step in training, of a whole text in generation) over all turns, or why
 it failed.
 """
