@@ -113,9 +113,12 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
             torch.bincount(x),
             torch.bincount(x, minlength=9),
             torch.bincount(x, w),
-            torch.bincount(x, w.double()),
         ),
         [TWICE.flatten(), torch.arange(10.0) / 3],
+    ),
+    "bincount, float64": (
+        lambda x, w: torch.bincount(x, w),
+        [TWICE.flatten(), torch.arange(10.0).double() / 3],
     ),
     "bincount of nothing": (
         lambda x: (torch.bincount(x), torch.bincount(x, minlength=2)),
@@ -137,6 +140,7 @@ THOROUGH = {
     "nonzero of many", "argwhere", "mask of rows", "mask, bfloat16", "mask, bool", "values to rows",
     "unique of floats", "unique, bool", "unique, uint8", "bincount of nothing", "nonzero_static",
     "mask beside an index", "unique, NaN", "unique of rows", "nonzero of none",
+    "unique_consecutive", "bincount, float64",
 }  # fmt: skip
 
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 group = compile_group("higher_order", weight=4)
 
 
+# No matrix products: MAX's compiler takes as long for one as for half of the rest.
 @torch.compiler.nested_compile_region
 def _layer(x: Tensor, weight: Tensor) -> Tensor:
-    return torch.relu(x @ weight) + x
+    return torch.relu(x * weight[0]) + x
 
 
 def _branches(x: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ def _everything(x: Tensor, weight: Tensor, limit: Tensor, steps: Tensor) -> tupl
         x = _layer(x, weight)
     count, looped = _loop(x, limit)
     carried, kept = scan(lambda c, s: (c * 0.5 + s, c - s), x[0], steps)
-    mapped = map_over(lambda s, w: torch.tanh(s @ w), steps, weight)
+    mapped = map_over(lambda s, w: torch.sin(s * w[1]), steps, weight)
     return _branches(x), count, looped, carried, kept, mapped
 
 

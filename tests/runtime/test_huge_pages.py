@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from torch_max_backend.process import idle_work
+from torch_max_backend.process.background_threads import BackgroundThread
 from torch_max_backend.runtime import huge_pages
 
 SIZE = 4 * huge_pages.PAGE
@@ -35,7 +35,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A process that has asked for nothing; how many bytes are asked for from now on."""
     monkeypatch.setattr(huge_pages, "_over", False)
     monkeypatch.setattr(huge_pages, "_asked", set())
-    monkeypatch.setattr(huge_pages, "later", lambda work: work())
+    monkeypatch.setattr(huge_pages._thread, "later", lambda work: work())
+    monkeypatch.setattr(huge_pages, "_REST", 0)
     asked: list[int] = []
     madvise = huge_pages._madvise()
 
@@ -133,10 +134,14 @@ def test_parameters_of_a_graph_that_is_called_often(
 
 def test_the_thread_ends_when_there_is_nothing_left() -> None:
     done: list[int] = []
-    idle_work.later(lambda: done.append(1))
-    idle_work.later(lambda: done.append(2))
-    thread = idle_work._thread
+    background = BackgroundThread("test", niceness=5)
+    background.later(lambda: done.append(os.getpriority(os.PRIO_PROCESS, 0)))
+    background.later(lambda: done.append(1))
+    thread = background._thread
     assert thread is not None
     thread.join(timeout=60)
-    assert done == [1, 2]
+    assert done == [5 if sys.platform == "linux" else 0, 1]
     assert not thread.is_alive()
+    background.later(lambda: done.append(2))
+    background.drop(timeout=60)
+    assert done[1:] in ([1], [1, 2])

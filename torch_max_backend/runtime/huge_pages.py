@@ -10,23 +10,29 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 
 import torch
 
 from torch_max_backend.environment import huge_pages
-from torch_max_backend.process.idle_work import later
+from torch_max_backend.process.background_threads import BackgroundThread
 
-# Bytes of a huge page, and of those that are asked for at once: other threads wait for less.
-PAGE, _AT_ONCE = 2 << 20, 8 << 20
+# Bytes of a huge page.
+PAGE = 2 << 20
+# After each page, so many times as long as it took nothing is done: who wants memory of the system
+# waits for a page, and what the graphs lose meanwhile they are to gain soon.
+_REST = 9
 _COLLAPSE = 25
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # What the system says where it has none left or forbids to ask: it is not asked again.
 _FINAL = (errno.ENOSYS, errno.EPERM, errno.ENOMEM, errno.EBUSY)
 
+# At the lowest priority, it would be put aside while others wait for its lock.
+_thread = BackgroundThread("pages")
 # Address and bytes of what was asked for already.
 _asked: set[tuple[int, int]] = set()
 _MOST_ASKED = 1 << 16
@@ -57,19 +63,21 @@ def move_later(tensors: Iterable[torch.Tensor]) -> None:
             if len(_asked) >= _MOST_ASKED:
                 _asked.clear()
             _asked.add(span)
-            later(partial(_move, weakref.ref(tensor)))
+            _thread.later(partial(_move, weakref.ref(tensor)))
 
 
 def _move(reference: weakref.ref[torch.Tensor]) -> None:
     """Put the memory of a tensor into huge pages, if it still exists."""
     tensor = reference()
     span = None if tensor is None else _pages(tensor)
-    for start, size in () if span is None else _parts(*span):
+    for address in () if span is None else range(span[0], sum(span), PAGE):
         if _over:
             return
-        # What else it refuses is this part alone: memory of a file, or that was never written.
-        if _madvise()(start, size, _COLLAPSE) and ctypes.get_errno() in _FINAL:
+        start = time.perf_counter()
+        # What else it refuses is this page alone: memory of a file, or that was never written.
+        if _madvise()(address, PAGE, _COLLAPSE) and ctypes.get_errno() in _FINAL:
             _end()
+        time.sleep(_REST * (time.perf_counter() - start))
 
 
 def _pages(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -80,11 +88,6 @@ def _pages(tensor: torch.Tensor) -> tuple[int, int] | None:
     address = tensor.data_ptr()
     start, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
     return (start, end - start) if start < end else None
-
-
-def _parts(start: int, size: int) -> Iterator[tuple[int, int]]:
-    for offset in range(0, size, _AT_ONCE):
-        yield start + offset, min(_AT_ONCE, size - offset)
 
 
 @cache

@@ -14,13 +14,14 @@ from torch_max_backend.engines.steps.libraries import exported, kept
 from torch_max_backend.engines.steps.rowwise import Rowwise
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger
-from torch_max_backend.process.idle_work import later
+from torch_max_backend.process.background_threads import BackgroundThread
 
 log = get_logger("steps")
 
 # Programs of tiles with fewer instructions gain nothing that would be worth a library.
 LEAST = 2
 
+thread = BackgroundThread("fusion", niceness=19)
 _addresses: dict[Fusible, int] = {}
 _refused: set[Fusible] = set()
 
@@ -57,7 +58,7 @@ def build_later(programs: Iterable[Fusible | None], then: Callable[[], None]) ->
         build(wanted)
         then()
         return
-    later(partial(_build_and, tuple(wanted), then))
+    thread.later(partial(_build_and, tuple(wanted), then))
 
 
 def _build_and(programs: Iterable[Fusible], then: Callable[[], None]) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import queue
 from pathlib import Path
 
 import pytest
 import torch
 
-from torch_max_backend.engines.steps import libraries
+from torch_max_backend.engines.steps import fused, libraries
 from torch_max_backend.engines.steps.libraries import addresses, runner
 from torch_max_backend.engines.steps.shells import Instance
-from torch_max_backend.process import idle_work, private_folders
+from torch_max_backend.process import private_folders
 
 TAKE = Instance.of("tmb_take", {}, [("float32", 3), ("float32", 3), ("int64", 1)])
 CUMSUM = Instance.of("tmb_cumsum", {}, [("float32", 3), ("float32", 3)])
@@ -23,9 +22,7 @@ GEMM = [("float32", 3), ("float32", 3), ("float32", 3), ("float32", 1), *[INTEGE
 def forget(patch: pytest.MonkeyPatch) -> None:
     """Make this process one that has loaded nothing, and waits for no compile of others."""
     # What tests before left to be built in the background would be written to this test's cache.
-    patch.setattr(idle_work, "_waiting", queue.SimpleQueue())
-    if idle_work._thread is not None:
-        idle_work._thread.join(timeout=120)
+    fused.thread.drop(timeout=120)
     patch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "64")
     for name in ("_loaded", "_addresses", "_failed"):
         patch.setattr(libraries, name, {})
