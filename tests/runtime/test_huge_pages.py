@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import subprocess
@@ -49,18 +50,17 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def _filled(size: int = SIZE) -> torch.Tensor:
-    return torch.arange(size // 4, dtype=torch.float32)
+    """Numbers in memory of its own, which was never in huge pages."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    tensor = torch.frombuffer(memory, dtype=torch.float32)
+    return tensor.copy_(torch.arange(size // 4))
 
 
-def _needs_huge_pages() -> None:
+def test_memory_moves_and_values_stay(fresh: list[int]) -> None:
     probe = _filled()
     start, size = huge_pages._pages(probe) or (0, 0)
     if not huge_pages._offered() or huge_pages._madvise()(start, size, huge_pages._COLLAPSE):
         pytest.skip("the system has no huge pages")
-
-
-def test_memory_moves_and_values_stay(fresh: list[int]) -> None:
-    _needs_huge_pages()
     fresh.clear()
     tensor = _filled()
     address, before = tensor.data_ptr(), _huge(tensor)

@@ -6,7 +6,7 @@ import gc
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,10 +149,20 @@ class Block(torch.nn.Module):
         return x + torch.sin(x * self.weight) * self.scale
 
 
+@pytest.fixture
+def kept() -> Iterator[None]:
+    with kept_compiles():
+        yield
+
+
+# `kept` comes first, so that what the test replaces of it is put back before it ends.
 @compile_group("parallel", weight=2)
-@kept_compiles()
 def test_threads_compile_at_once_and_share_models(
-    private_cache: Path, tmp_path: Path, max_engine: None, monkeypatch: pytest.MonkeyPatch
+    kept: None,
+    private_cache: Path,
+    tmp_path: Path,
+    max_engine: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from torch_max_backend import max_backend
     from torch_max_backend.engines.max import module, worker
