@@ -15,17 +15,17 @@ import json
 import os
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from benchmarks.processes.settled import settle
 from benchmarks.processes.worker import Worker, serve
 
 # Turns of each framework, and seconds of a turn of several calls.
 _TURNS, _SECONDS = 15, 0.4
-# Calls before all turns; a text is a call for each token. And seconds to wait for what they start.
-_UNTIMED, _UNTIMED_TEXTS, _PATIENCE = 15, 3, 120
+# Calls before all turns; a text is a call for each token.
+_UNTIMED, _UNTIMED_TEXTS = 15, 3
 
 
 def _prepared(name: str, framework: str) -> Callable[[], Any]:
@@ -65,10 +65,7 @@ def _turns(name: str, framework: str) -> Iterator[list[float]]:
     call = _prepared(name, framework)
     for _ in range(_UNTIMED_TEXTS if name.startswith("generate") else _UNTIMED):
         call()
-    # What is compiled, or moved to huge pages, in the background.
-    for thread in threading.enumerate():
-        if thread.name.startswith("torch_max_backend"):
-            thread.join(_PATIENCE)
+    settle()
     yield []
     while True:
         found = [_milliseconds(call)]

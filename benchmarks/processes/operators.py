@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.processes.settled import settle
 from benchmarks.processes.worker import serve
 from torch_max_backend.compat.control_flow import scan, while_loop
 
@@ -215,9 +215,8 @@ def _recurrent(state: Tensor, steps: Tensor, weight: Tensor) -> Tensor:
     return scan(step, state, steps)[1]
 
 
-# Calls before the timed ones, after the tenth of which programs are compiled in the background; and
-# seconds to wait for that.
-_UNTIMED, _PATIENCE = 15, 120
+# Calls before the timed ones, after the tenth of which programs are compiled in the background.
+_UNTIMED = 15
 # Seconds of one sample: a call of a few microseconds is not measured alone.
 _SAMPLE = 2e-4
 # Calls before those of a turn: threads wake up, and caches hold what they need.
@@ -228,9 +227,7 @@ def warm_up(call: Callable[[], Any]) -> None:
     """Calls until nothing is left to be compiled."""
     for _ in range(_UNTIMED):
         call()
-    for thread in threading.enumerate():
-        if thread.name.startswith("torch_max_backend"):
-            thread.join(_PATIENCE)
+    settle()
     for _ in range(_UNTIMED):
         call()
 

@@ -12,19 +12,18 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import threading
 import time
 
 from benchmarks.processes.first_call import cpu_seconds, peak_bytes
+from benchmarks.processes.settled import settle
 from benchmarks.processes.trainable import CASES
 from benchmarks.processes.trainable_large import AUTOCAST_CASES, LARGE_CASES
 from benchmarks.processes.training import started
 from torch_max_backend.compat import dynamo
 
 TRAINING_CASES = {**CASES, **LARGE_CASES, **AUTOCAST_CASES}
-# Steps before the timed ones, after the tenth of which programs are compiled in the background; and
-# seconds to wait for that.
-_UNTIMED, _PATIENCE = 15, 120
+# Steps before the timed ones, after the tenth of which programs are compiled in the background.
+_UNTIMED = 15
 
 
 def main(name: str, framework: str, seconds: str = "3") -> None:
@@ -39,9 +38,7 @@ def main(name: str, framework: str, seconds: str = "3") -> None:
         if float(seconds):
             for _ in range(_UNTIMED):
                 run.step()
-            for thread in threading.enumerate():
-                if thread.name.startswith("torch_max_backend"):
-                    thread.join(_PATIENCE)
+            settle()
             for _ in range(_UNTIMED):
                 run.step()
         end = time.perf_counter() + float(seconds)

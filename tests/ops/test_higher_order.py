@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 group = compile_group("higher_order", weight=4)
 
 
-# No matrix products: MAX's compiler takes as long for one as for half of the rest.
+# Without matrix products, for which MAX compiles a third longer.
 @torch.compiler.nested_compile_region
 def _layer(x: Tensor, weight: Tensor) -> Tensor:
     return torch.relu(x * weight[0]) + x

@@ -58,8 +58,10 @@ def _filled(size: int = SIZE) -> torch.Tensor:
 
 def test_memory_moves_and_values_stay(fresh: list[int]) -> None:
     probe = _filled()
-    start, size = huge_pages._pages(probe) or (0, 0)
-    if not huge_pages._offered() or huge_pages._madvise()(start, size, huge_pages._COLLAPSE):
+    first = huge_pages._pages(probe).start
+    if not huge_pages._offered() or huge_pages._madvise()(
+        first, huge_pages.PAGE, huge_pages._COLLAPSE
+    ):
         pytest.skip("the system has no huge pages")
     fresh.clear()
     tensor = _filled()
@@ -127,9 +129,9 @@ def test_parameters_of_a_graph_that_is_called_often(
             torch.testing.assert_close(function(x), layer(x), rtol=1e-4, atol=1e-4)
             if rows == 6:
                 assert not fresh
-    start, size = huge_pages._pages(layer.weight) or (0, 0)
-    assert start
-    assert sum(fresh) == size
+    pages = huge_pages._pages(layer.weight)
+    assert pages
+    assert sum(fresh) == len(pages) * huge_pages.PAGE
 
 
 def test_the_thread_ends_when_there_is_nothing_left() -> None:

@@ -33,10 +33,10 @@ _FINAL = (errno.ENOSYS, errno.EPERM, errno.ENOMEM, errno.EBUSY)
 
 # At the lowest priority, it would be put aside while others wait for its lock.
 _thread = BackgroundThread("pages")
-# Address and bytes of what was asked for already.
-_asked: set[tuple[int, int]] = set()
+# The pages of each tensor that was asked for already.
+_asked: set[range] = set()
 _MOST_ASKED = 1 << 16
-# Whether there is nothing to ask for any more.
+# Whether this process asks for no more: it has forked, or the system has none left.
 _over = False
 
 
@@ -58,19 +58,20 @@ def move_later(tensors: Iterable[torch.Tensor]) -> None:
     if _over or not (huge_pages() and _offered()):
         return
     for tensor in tensors:
-        span = _pages(tensor)
-        if span is not None and span not in _asked:
+        pages = _pages(tensor)
+        if pages and pages not in _asked:
             if len(_asked) >= _MOST_ASKED:
                 _asked.clear()
-            _asked.add(span)
+            _asked.add(pages)
             _thread.later(partial(_move, weakref.ref(tensor)))
 
 
 def _move(reference: weakref.ref[torch.Tensor]) -> None:
     """Put the memory of a tensor into huge pages, if it still exists."""
     tensor = reference()
-    span = None if tensor is None else _pages(tensor)
-    for address in () if span is None else range(span[0], sum(span), PAGE):
+    if tensor is None:
+        return
+    for address in _pages(tensor):
         if _over:
             return
         start = time.perf_counter()
@@ -80,14 +81,12 @@ def _move(reference: weakref.ref[torch.Tensor]) -> None:
         time.sleep(_REST * (time.perf_counter() - start))
 
 
-def _pages(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Where the first of the huge pages that a dense tensor fills would be, and their bytes."""
-    size = tensor.numel() * tensor.element_size()
-    if size < PAGE or not tensor.is_contiguous():
-        return None
-    address = tensor.data_ptr()
-    start, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
-    return (start, end - start) if start < end else None
+def _pages(tensor: torch.Tensor) -> range:
+    """The addresses of the huge pages that a tensor fills, none where it is not dense."""
+    if not tensor.is_contiguous():
+        return range(0)
+    address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    return range(-(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE, PAGE)
 
 
 @cache
