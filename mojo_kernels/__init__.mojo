@@ -8,6 +8,7 @@ from .reduction.cumsum import *
 from .indexing.gather import *
 from .gemm.matmul import *
 from .indexing.lookup import *
+from .indexing.masks import *
 from .normalization.layer_norm import *
 from .normalization.layer_norm_backward import *
 from .pooling.forward import *

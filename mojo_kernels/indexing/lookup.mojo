@@ -1,15 +1,13 @@
-"""Lookup of rows by index, indices that are in range, and those of what is not zero."""
+"""Lookup of rows by index, and indices that are in range."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.math import ceildiv
 from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
-from ..core.team import in_ranges, sync_parallelize, task_count
+from ..core.team import in_ranges, task_count
 
 comptime GRAIN = 32768
-comptime PART = 65536
 
 
 @register("tmb_lookup")
@@ -87,104 +85,3 @@ struct Checked:
             if at < start or at >= end:
                 raise Error("index ", at, " is out of bounds for a dimension of size ", end)
             op[unsafe_offset=i] = Scalar[dtype](at + end if at < 0 else at)
-
-
-@register("tmb_count_true")
-struct CountTrue:
-    """How many of the flags are set."""
-
-    @staticmethod
-    def execute[
-        target: StaticString
-    ](
-        output: OutputTensor[dtype=DType.int64, rank=1, ...],
-        flags: InputTensor[dtype=DType.bool, rank=1, ...],
-        ctx: DeviceContext,
-    ) raises:
-        comptime assert target == "cpu", "it counts in parts"
-        var n = flags.dim_size[0]()
-        var counts = _counts(untracked(flags.unsafe_ptr()), n)
-        var total = 0
-        for part in range(len(counts)):
-            total += counts[part]
-        output.unsafe_ptr()[unsafe_offset=0] = Int64(total)
-
-
-def _counts(flags: Address[DType.bool], n: Int) -> List[Int]:
-    """How many flags are set in each part of `PART`."""
-    comptime width = 32
-    var parts = ceildiv(n, PART)
-    var counts = List[Int](length=parts, fill=0)
-    var cp = untracked(counts.unsafe_ptr())
-    var bytes = flags.unsafe_bitcast[UInt8]()
-
-    def work(part: Int) {var bytes, var cp, var n}:
-        var at = part * PART
-        var end = min(n, at + PART)
-        var total = 0
-        while at + width <= end:
-            total += Int(bytes.unsafe_load[width=width](at).reduce_add())
-            at += width
-        while at < end:
-            total += Int(bytes[unsafe_offset=at])
-            at += 1
-        cp[unsafe_offset=part] = total
-
-    sync_parallelize(work, parts)
-    return counts^
-
-
-@register("tmb_true_at")
-struct TrueAt:
-    """The indices `[k, rank]` of the flags that are set, in order, or of the first k of them;
-    rows behind the last one are `fill`. `exact`: k flags must be set. `numbers`, of size k, only
-    tells how many rows there are."""
-
-    @staticmethod
-    def execute[
-        rank: Int, //, exact: Bool, target: StaticString
-    ](
-        output: OutputTensor[dtype=DType.int64, rank=2, ...],
-        flags: InputTensor[dtype=DType.bool, rank=rank, ...],
-        numbers: InputTensor[dtype=DType.int64, rank=1, ...],
-        fill: Int64,
-        ctx: DeviceContext,
-    ) raises:
-        comptime assert target == "cpu", "it counts in parts"
-        var n = flags.size()
-        var k = output.dim_size[0]()
-        var shape = flags.shape()
-        var fp = untracked(flags.unsafe_ptr())
-        var op = untracked(output.unsafe_ptr())
-        var counts = _counts(fp, n)
-        var parts = len(counts)
-        var before = List[Int](length=parts + 1, fill=0)
-        for part in range(parts):
-            before[part + 1] = before[part] + counts[part]
-        comptime if exact:
-            if before[parts] != k:
-                raise Error("the mask picks ", before[parts], " elements where ", k, " are needed")
-        var bp = untracked(before.unsafe_ptr())
-
-        def work(part: Int) {var fp, var op, var bp, var shape, var n, var k}:
-            var to = bp[unsafe_offset=part]
-            for at in range(part * PART, min(n, (part + 1) * PART)):
-                if not fp[unsafe_offset=at]:
-                    continue
-                if to >= k:
-                    return
-                var rest = at
-                comptime for back in range(rank):
-                    comptime i = rank - 1 - back
-                    comptime if i == 0:
-                        op[unsafe_offset=to * rank] = Int64(rest)
-                    else:
-                        op[unsafe_offset=to * rank + i] = Int64(rest % shape[i])
-                        rest //= shape[i]
-                to += 1
-
-        sync_parallelize(work, parts)
-        for row in range(before[parts], k):
-            for i in range(rank):
-                op[unsafe_offset=row * rank + i] = fill
-        _ = before^

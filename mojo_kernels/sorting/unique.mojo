@@ -2,9 +2,14 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
+from std.math import ceildiv
 
 from ..core.lines import each_line
 from ..core.memory import Address, untracked
+from ..core.team import sync_parallelize
+
+# Rows of a part of the work.
+comptime PART = 32768
 
 
 @always_inline
@@ -159,3 +164,148 @@ struct RunStarts:
                 start = i
 
         each_line[target=target](work, 1, n, ctx)
+
+
+@always_inline
+def _is_new[dtype: DType, //](row: Address[dtype], width: Int) -> Bool:
+    """Whether a row differs from the one before it; true of NaN as well: each is a value of its
+    own."""
+    var before = row.unsafe_offset(-width)
+    var differs = row[unsafe_offset=0] != before[unsafe_offset=0]
+    for i in range(1, width):
+        differs = differs or row[unsafe_offset=i] != before[unsafe_offset=i]
+    return differs
+
+
+# Elements that are looked at together.
+comptime LANES = 16
+
+
+@always_inline
+def _new_from[dtype: DType, //](values: Address[dtype], at: Int) -> Int:
+    """How many of the elements from there on, of as many as are looked at together, differ from
+    the one before."""
+    var here = values.unsafe_load[width=LANES](at)
+    var new = here.ne(values.unsafe_load[width=LANES](at - 1))
+    return Int(new.cast[DType.uint8]().reduce_add())
+
+
+def _runs_before[
+    dtype: DType, //
+](rows: Address[dtype], n: Int, width: Int) -> List[Int]:
+    """How many runs of equal rows begin before each part, and at last how many there are."""
+    var parts = ceildiv(n, PART)
+    var before = List[Int](length=parts + 1, fill=0)
+    var bp = untracked(before.unsafe_ptr())
+
+    def work(part: Int) {var rows, var bp, var n, var width}:
+        var total = Int(part == 0)
+        var i = max(part * PART, 1)
+        var end = min(n, (part + 1) * PART)
+        while width == 1 and i + LANES <= end:
+            total += _new_from(rows, i)
+            i += LANES
+        while i < end:
+            total += Int(_is_new(rows.unsafe_offset(i * width), width))
+            i += 1
+        bp[unsafe_offset=part + 1] = total
+
+    sync_parallelize(work, parts)
+    for part in range(parts):
+        before[part + 1] += before[part]
+    return before^
+
+
+@register("tmb_count_runs")
+struct CountRuns:
+    """How many runs of equal rows `[n, width]` has; width is not 0."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, target: StaticString
+    ](
+        output: OutputTensor[dtype=DType.int64, rank=1, ...],
+        x: InputTensor[dtype=dtype, rank=2, ...],
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "it counts in parts"
+        var rows = untracked(x.unsafe_ptr())
+        var before = _runs_before(rows, x.dim_size[0](), x.dim_size[1]())
+        output.unsafe_ptr()[unsafe_offset=0] = Int64(before[len(before) - 1])
+
+
+@register("tmb_consecutive")
+struct Consecutive:
+    """The first row of each run of equal rows of `[n, width]`; the run of each row, and the
+    length of each run, where these results are not empty. `numbers` only tells how many runs
+    there are."""
+
+    @staticmethod
+    def execute[
+        dtype: DType, //, target: StaticString
+    ](
+        values: OutputTensor[dtype=dtype, rank=2, ...],
+        inverse: OutputTensor[dtype=DType.int64, rank=1, ...],
+        lengths: OutputTensor[dtype=DType.int64, rank=1, ...],
+        x: InputTensor[dtype=dtype, rank=2, ...],
+        numbers: InputTensor[dtype=DType.int64, rank=1, ...],
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "it counts in parts"
+        var n = x.dim_size[0]()
+        var width = x.dim_size[1]()
+        var count = values.dim_size[0]()
+        var rows = untracked(x.unsafe_ptr())
+        var firsts = untracked(values.unsafe_ptr())
+        var run_of = untracked(inverse.unsafe_ptr())
+        var sizes = untracked(lengths.unsafe_ptr())
+        var numbered = inverse.dim_size[0]() != 0
+        var measured = lengths.dim_size[0]() != 0
+        var before = _runs_before(rows, n, width)
+        var parts = len(before) - 1
+        if before[parts] != count:
+            raise Error("there are ", before[parts], " runs where ", count, " are needed")
+        var bp = untracked(before.unsafe_ptr())
+
+        def work(part: Int) {
+            var rows,
+            var firsts,
+            var run_of,
+            var sizes,
+            var bp,
+            var n,
+            var width,
+            var numbered,
+            var measured,
+        }:
+            var to = bp[unsafe_offset=part]
+            var full = bp[unsafe_offset=part + 1]
+            var i = part * PART
+            var end = min(n, (part + 1) * PART)
+            while i < end and (numbered or to < full):
+                if width == 1 and i > 0 and i + LANES <= end and _new_from(rows, i) == 0:
+                    if numbered:
+                        run_of.unsafe_store(i, SIMD[DType.int64, LANES](Int64(to - 1)))
+                    i += LANES
+                    continue
+                var stop = min(end, i + LANES)
+                while i < stop:
+                    var row = rows.unsafe_offset(i * width)
+                    # Written at each row, and kept of the first of a run: nothing to guess for
+                    # the processor.
+                    if to < full:
+                        for j in range(width):
+                            firsts[unsafe_offset=to * width + j] = row[unsafe_offset=j]
+                        if measured:
+                            sizes[unsafe_offset=to] = Int64(i)
+                    to += Int(i == 0 or _is_new(row, width))
+                    if numbered:
+                        run_of[unsafe_offset=i] = Int64(to - 1)
+                    i += 1
+
+        sync_parallelize(work, parts)
+        if measured:
+            for run in range(count):
+                var end = Int64(n) if run + 1 == count else sizes[unsafe_offset=run + 1]
+                sizes[unsafe_offset=run] = end - sizes[unsafe_offset=run]
+        _ = before^

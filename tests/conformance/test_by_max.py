@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.conformance.program import Program
 
 # One program in so many, chosen by its name.
-SHARES = {"op_db": 21, "complex": 12, "others": 40}
+SHARES = {"op_db": 21, "complex": 12, "ops.test_data_sizes": 6, "others": 40}
 # Modules whose function `_programs` makes them.
 MODULES = (
     "conformance.test_special_values", "convert.test_fusion_barriers",
@@ -30,7 +30,7 @@ MODULES = (
     "ops.test_reduction", "ops.test_resample", "ops.test_scatter", "ops.test_selection",
     "ops.test_special", "ops.test_unpooling", "test_mojo_kernels",
 )  # fmt: skip
-SOURCES = ("op_db", "complex", *MODULES)
+SOURCES = ("op_db", "complex", "ops.test_data_sizes", *MODULES)
 RANDOM = ("rand-static", "randn-dynamic", "dropout-static")
 
 
@@ -43,10 +43,6 @@ def _chosen(source: str) -> Iterator[Program]:
         return
     if source == "ops.test_integers":
         yield test_integers.words(torch.uint64)  # which steps do not know
-    if source == "op_db":
-        for entry in ENTRIES:
-            if entry.name in test_op_db.BY_MAX:
-                yield from test_op_db.samples(entry, False)
     if source == "op_db":
         makes = [partial(test_op_db._compiled.__wrapped__, g, False) for g in test_op_db._GROUPS]
     elif source == "complex":

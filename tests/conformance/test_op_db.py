@@ -26,8 +26,7 @@ def _groups() -> dict[str, list[Entry]]:
     """Rows by the group they are planned in: a new row changes one group."""
     groups: dict[str, list[Entry]] = {}
     for entry in sorted(ENTRIES, key=_number):
-        number = 0 if entry.name in BY_MAX else _number(entry) % _COUNT
-        groups.setdefault(f"rows{number}", []).append(entry)
+        groups.setdefault(f"rows{_number(entry) % _COUNT}", []).append(entry)
     return groups
 
 
@@ -38,9 +37,6 @@ def _number(entry: Entry) -> int:
 
 # Large groups spread the fixed cost of building kernels, small ones spread over workers.
 _COUNT = 4
-# What has sizes that depend on data has no steps: MAX compiles these, in the module of
-# ``test_by_max.py``; with ``--all-samples``, here too, in one group so that it is one module.
-BY_MAX = {"argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"}
 _GROUPS = _groups()
 
 
@@ -70,8 +66,7 @@ def _compiled(group: str, full: bool) -> dict[str, list[Program]]:
     """The programs of a group by operator, compiled."""
     from tests.conformance.together import compile_together
 
-    entries = [e for e in _GROUPS[group] if full or e.name not in BY_MAX]
-    by_name = {entry.name: list(samples(entry, full)) for entry in entries}
+    by_name = {entry.name: list(samples(entry, full)) for entry in _GROUPS[group]}
     compile_together([p for found in by_name.values() for p in found])
     return by_name
 
@@ -79,15 +74,7 @@ def _compiled(group: str, full: bool) -> dict[str, list[Program]]:
 @pytest.mark.parametrize(
     ("group", "entry"),
     [
-        pytest.param(
-            group,
-            entry,
-            id=entry.name,
-            marks=[
-                compile_group(group, 0.06 * len(entries)),
-                *[pytest.mark.thorough] * (entry.name in BY_MAX),
-            ],
-        )
+        pytest.param(group, entry, id=entry.name, marks=compile_group(group, 0.06 * len(entries)))
         for group, entries in _GROUPS.items()
         for entry in entries
     ],

@@ -50,6 +50,32 @@ def _sizes_alone(x: torch.Tensor, mask: torch.Tensor) -> Any:
     )
 
 
+def _twice(x: torch.Tensor) -> Any:
+    """Counted after what was counted before; results of each stage, one of them two times."""
+    some = x[x > 0]
+    few = some[some > 4]
+    y = (x + 1).t()
+    return few * 2, y, y, some.sum(), few.shape[0] + some.shape[0], y[y > 3], few.expand(2, -1)
+
+
+def _routed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Each row by the expert that it is sent to."""
+    x = x.nan_to_num()
+    expert = (x @ w).argmax(-1)
+    result = torch.zeros_like(x)
+    for i in range(3):
+        at = (expert == i).nonzero()[:, 0]
+        result = result.index_add(0, at, (x[at] * (i + 1)).relu())
+    return result
+
+
+def _written(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    """Read before and after it is written to."""
+    before = x[mask]
+    x.mul_(2)
+    return before, x[mask].cos()
+
+
 CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
     "sizes alone": (_sizes_alone, [X, SOME]),
     "nonzero": (lambda x, m: (x.nonzero(), m.nonzero(), m.nonzero(as_tuple=True)), [X, SOME]),
@@ -124,6 +150,11 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
         lambda x: (torch.bincount(x), torch.bincount(x, minlength=2)),
         [torch.zeros(0, dtype=torch.int64)],
     ),
+    "picked, then picked from": (_twice, [2 * X.nan_to_num(1.0)]),
+    "experts": (_routed, [X, torch.arange(12.0).reshape(4, 3) % 5 - 2]),
+    "written": (_written, [X, SOME]),
+    "two masks": (lambda x, a, b: x[:, None][a][:, 0, b], [X, ROW, SOME[0]]),
+    "no dims": (lambda x: x.nonzero(), [torch.tensor(2.0)]),
     "repeat_interleave": (
         lambda x, n: (
             torch.repeat_interleave(n),
@@ -135,39 +166,28 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
 }
 
 
-# With --all-samples only: MAX compiles all of these, and each is much like another case.
-THOROUGH = {
-    "nonzero of many", "argwhere", "mask of rows", "mask, bfloat16", "mask, bool", "values to rows",
-    "unique of floats", "unique, bool", "unique, uint8", "bincount of nothing", "nonzero_static",
-    "mask beside an index", "unique, NaN", "unique of rows", "nonzero of none",
-    "unique_consecutive", "bincount, float64",
-}  # fmt: skip
-
-
 @cache
-def _programs(full: bool) -> dict[str, Program]:
+def _programs() -> dict[str, Program]:
     from tests.conformance.together import by_turns
 
-    return by_turns({n: case for n, case in CASES.items() if full or n not in THOROUGH})
+    return by_turns(CASES)
 
 
-@compile_group("data_sizes", weight=7)
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in THOROUGH)) for n in CASES]
-)
-def test_results_are_torchs(name: str, request: pytest.FixtureRequest) -> None:
-    program = _programs(request.config.getoption("--all-samples"))[name]
+@compile_group("data_sizes")
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_torchs(name: str) -> None:
+    program = _programs()[name]
     for ours, theirs in zip(program.run(), program.eager(), strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0, equal_nan=True)
 
 
-@compile_group("data_sizes", weight=7)
+@compile_group("data_sizes")
 @pytest.mark.parametrize("name", ["values to a mask", "bincount", "repeat_interleave"])
-def test_what_does_not_fit_raises(name: str, request: pytest.FixtureRequest) -> None:
+def test_what_does_not_fit_raises(name: str) -> None:
     from torch_max_backend import ExecutionError
 
-    program = _programs(request.config.getoption("--all-samples"))[name]
+    program = _programs()[name]
     assert program.executable is not None
     given = [t.clone() for t in CASES[name][1]]
     given[{"values to a mask": 1, "bincount": 0, "repeat_interleave": 1}[name]] = {
@@ -179,7 +199,6 @@ def test_what_does_not_fit_raises(name: str, request: pytest.FixtureRequest) -> 
         program.executable(given)
 
 
-@compile_group("data_sizes_compiled", weight=7)
 def test_sizes_vary_without_another_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do gradients, through a mask that picks anything between nothing and all."""
     from torch_max_backend import max_backend
@@ -221,7 +240,6 @@ def test_a_number_that_is_read_becomes_a_tensor_again(monkeypatch: pytest.Monkey
         torch.testing.assert_close(compiled(x), function(x))
 
 
-@compile_group("data_sizes_compiled", weight=7)
 def test_without_capture_dynamo_breaks_the_graph() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: (x + 1)[x > 0] * 2, backend="max")

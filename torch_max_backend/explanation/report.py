@@ -286,7 +286,7 @@ def engine_of(job: Job) -> tuple[str, int, dict[str, str]]:
         return "max", 0, {}
     try:
         with own_modes():
-            return "steps", len(job.plan().steps), {}
+            return "steps", len(job.plan().all_steps), {}
     except MaxBackendError as e:
         return "max", 0, {str(n.target): why for n, why in e.refused} or {"": str(e)}
 

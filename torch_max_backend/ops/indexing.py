@@ -14,7 +14,7 @@ from torch_max_backend.convert.context import expected
 from torch_max_backend.graph.shapes import hint
 from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS
 from torch_max_backend.ops.common.combining import combine, combine_rows
-from torch_max_backend.ops.common.data_sizes import fresh_size, on_cpu, true_at
+from torch_max_backend.ops.common.data_sizes import fresh_size, on_cpu, taken_where, true_at
 from torch_max_backend.ops.common.positions import (
     Size,
     along,
@@ -44,8 +44,26 @@ def _masks_on_cpu(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Ref
     return None
 
 
+def _flat_masks(
+    self: TensorValue, indices: list[TensorValue | None]
+) -> tuple[TensorValue, list[TensorValue | None]]:
+    """The tensor with the dims of each mask merged, and masks of one dim."""
+    shape: list[Size] = []
+    found: list[TensorValue | None] = []
+    at = 0
+    for index in indices:
+        count = 1
+        if index is not None and index.dtype in _MASKS:
+            count = index.rank
+            index = to_dtype(ops.reshape(index, [product(index.shape)]), DType.bool)
+        shape.append(product(self.shape[at : at + count]))
+        found.append(index)
+        at += count
+    return ops.reshape(self, [*shape, *self.shape[at:]]), found
+
+
 def _unmasked(indices: list[TensorValue | None], size: Size | None) -> list[TensorValue | None]:
-    """The indices with one for each dim of a mask in place of the mask.
+    """The indices with the places that a mask of one dim picks instead of the mask.
 
     Args:
         indices: As torch takes them.
@@ -53,13 +71,10 @@ def _unmasked(indices: list[TensorValue | None], size: Size | None) -> list[Tens
     """
     found: list[TensorValue | None] = []
     for index in indices:
-        if index is None or index.dtype not in _MASKS:
-            found.append(index)
-            continue
-        assert size is not None
-        places = true_at(index, size)
-        columns = [places[:, i : i + 1] for i in range(index.rank)]
-        found += [ops.reshape(column, [size]) for column in columns]
+        if index is not None and index.dtype in _MASKS:
+            assert size is not None
+            index = ops.reshape(true_at(index, size), [size])
+        found.append(index)
     return found
 
 
@@ -75,8 +90,16 @@ def index(self: TensorValue, indices: list[TensorValue | None]) -> TensorValue:
     """index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"""
     if any(is_zero(s) for s in expected().shape):
         return full(0, self.dtype, expected().shape, self.device)
-    indices = _unmasked(indices, _picked(indices))
+    picked = _picked(indices)
+    self, indices = _flat_masks(self, indices)
     dims = [i for i, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if len(dims) == 1 and picked is not None:
+        at = dims[0]
+        outer, inner = product(self.shape[:at]), product(self.shape[at + 1 :])
+        slices = ops.reshape(self, [outer, self.shape[at], inner])
+        return ops.reshape(taken_where(slices, given[0], picked), expected().shape)
+    indices = _unmasked(indices, picked)
     given = [index for index in indices if index is not None]
     if len(dims) == 1:
         return take_rows(self, given[0], dims[0], wrap=True)
@@ -146,6 +169,7 @@ def index_put(
     given = [index for index in indices if index is not None]
     if any(is_zero(s) for s in self.shape):
         return self
+    whole, zeros = self.shape, is_zeros(self)
     if any(index.dtype in _MASKS for index in given):
         mask = given[0]
         chosen = _mask_axis(self.rank, dims[0], mask.rank, values.rank)
@@ -153,7 +177,9 @@ def index_put(
         if len(given) == 1 and single:
             return _masked(self, to_dtype(mask, DType.bool), dims[0], values, accumulate)
         alone = len(given) == 1 and chosen is not None
-        indices = _unmasked(indices, values.shape[chosen] if alone else fresh_size())
+        size = values.shape[chosen] if alone else fresh_size()
+        self, indices = _flat_masks(self, indices)
+        indices = _unmasked(indices, size)
         dims = [i for i, index in enumerate(indices) if index is not None]
         given = [index for index in indices if index is not None]
     chosen_shape = broadcast_shape(*[index.shape for index in given])
@@ -168,11 +194,12 @@ def index_put(
     values = spread(values, shape)
     if self.device.is_cpu():
         front = self if adjacent else moved_to_front(self, dims)
-        written = _rows_put(front, at, given, values, accumulate, is_zeros(self))
+        written = _rows_put(front, at, given, values, accumulate, zeros)
         if adjacent:
-            return written
+            return ops.reshape(written, whole)
         order = [*dims, *rest]
-        return ops.permute(written, [order.index(d) for d in range(self.rank)])
+        turned = ops.permute(written, [order.index(d) for d in range(self.rank)])
+        return ops.reshape(turned, whole)
     steps = strides(sizes)
     places = joint_positions(given, indexed, [steps[d] for d in dims])
     places = ops.reshape(places, [1] * at + chosen_shape + [1] * (len(rest) - at))

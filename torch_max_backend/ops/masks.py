@@ -7,7 +7,13 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.ops.common.data_sizes import ON_CPU, first_true_at, on_cpu, true_at
+from torch_max_backend.ops.common.data_sizes import (
+    ON_CPU,
+    first_true_at,
+    on_cpu,
+    taken_where,
+    true_at,
+)
 from torch_max_backend.ops.common.positions import along, broadcast_shape, iota, product, spread
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
@@ -51,9 +57,8 @@ def masked_select(self: TensorValue, mask: TensorValue) -> TensorValue:
         return full(0, self.dtype, expected().shape, self.device)
     count = product(shape)
     flags = ops.reshape(spread(to_dtype(mask, DType.bool), shape), [count])
-    places = true_at(flags, expected().shape[0])
-    values = ops.reshape(spread(self, shape), [count])
-    return ops.gather(values, ops.reshape(places, [places.shape[0]]), 0)
+    values = ops.reshape(spread(self, shape), [1, count, 1])
+    return ops.reshape(taken_where(values, flags, expected().shape[0]), expected().shape)
 
 
 def _triangle(rows: int, columns: int, offset: int, lower: bool) -> TensorValue:

@@ -9,7 +9,7 @@ from max.graph import TensorType, TensorValue, ops
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.ops.common.axes import axis
 from torch_max_backend.ops.common.data_sizes import numbers, on_cpu
-from torch_max_backend.ops.common.positions import iota, moved_to_front, product
+from torch_max_backend.ops.common.positions import moved_to_front, product
 from torch_max_backend.ops.common.promotion import full, to_dtype
 from torch_max_backend.ops.common.reduce import is_empty
 from torch_max_backend.ops.sort import sorted_lines
@@ -50,6 +50,20 @@ def _distinct_dim() -> int:
     return 0 if dim is None else axis(dim, expected(0).rank)
 
 
+def _runs(rows: TensorValue) -> Three:
+    """Of rows ``[n, width]`` the first of each run of equal ones, the run of each, and how long the
+    runs are; the latter two are empty if torch wants them so."""
+    device, n, size = rows.device, rows.shape[0], expected().shape[_distinct_dim()]
+    one = TensorType(DType.int64, [1], device)
+    (count,) = ops.custom("tmb_count_runs", device, [rows], [one])
+    wanted = [0 if is_empty(expected(i).shape) else m for i, m in ((1, n), (2, size))]
+    kinds = [TensorType(rows.dtype, [size, rows.shape[1]], device)]
+    kinds += [TensorType(DType.int64, [m], device) for m in wanted]
+    values = [rows, numbers(count.tensor, size)]
+    firsts, inverse, lengths = ops.custom("tmb_consecutive", device, values, kinds)
+    return firsts.tensor, inverse.tensor, lengths.tensor
+
+
 def _results(values: TensorValue, inverse: TensorValue, counts: TensorValue) -> Three:
     """The three results; torch leaves those empty that nobody asked for."""
     given = [values, inverse, counts]
@@ -63,32 +77,16 @@ def _results(values: TensorValue, inverse: TensorValue, counts: TensorValue) -> 
     return given[0], given[1], given[2]
 
 
-def _of_all(self: TensorValue, in_order: bool) -> Three:
-    """The distinct elements of the flattened tensor, or of its runs."""
-    if is_empty(self.shape):
-        return _results(*[full(0, self.dtype, expected(0).shape, self.device)] * 3)
-    n = product(self.shape)
-    flat = _comparable(ops.reshape(self, [n]))
-    order = iota(n, self.device) if in_order else sorted_lines(flat, 0, descending=False)[1]
-    first, inverse, counts = _distinct(ops.reshape(flat, [n, 1]), order)
-    return _results(ops.gather(ops.reshape(self, [n]), first, 0), inverse, counts)
+def _nothing(self: TensorValue) -> Three:
+    return _results(*[full(0, self.dtype, expected(0).shape, self.device)] * 3)
 
 
-def _of_dim(self: TensorValue, dim: int, in_order: bool) -> Three:
-    """The distinct slices along a dimension, or those of runs."""
-    if is_empty(expected(0).shape):
-        return _results(*[full(0, self.dtype, expected(0).shape, self.device)] * 3)
-    at = axis(dim, self.rank)
-    front = moved_to_front(self, [at])
-    n = front.shape[0]
-    rows = _comparable(ops.reshape(front, [n, product(front.shape[1:])]))
-    order = iota(n, self.device)
-    if not in_order:
-        line = TensorType(DType.int64, [n], self.device)
-        order = ops.custom("tmb_order_rows", self.device, [rows], [line, line])[0].tensor
-    first, inverse, counts = _distinct(rows, order)
-    values = ops.gather(self, first, at)
-    return _results(values, inverse, counts)
+def _rows(self: TensorValue, dim: int | None) -> TensorValue:
+    """What is compared as ``[n, width]``: the elements, or the slices along a dim."""
+    if dim is None:
+        return _comparable(ops.reshape(self, [product(self.shape), 1]))
+    front = moved_to_front(self, [axis(dim, self.rank)])
+    return _comparable(ops.reshape(front, [front.shape[0], product(front.shape[1:])]))
 
 
 @map_to(aten._unique2.default, kernels="sorting.sort", supports=on_cpu, sizes_from_data=True)
@@ -103,7 +101,13 @@ def unique(
 
     Sorted in any case, as torch's on CPU. Each NaN is a value of its own.
     """
-    return _of_all(self, in_order=False)
+    if is_empty(self.shape):
+        return _nothing(self)
+    rows = _rows(self, None)
+    n = rows.shape[0]
+    order = sorted_lines(ops.reshape(rows, [n]), 0, descending=False)[1]
+    first, inverse, counts = _distinct(rows, order)
+    return _results(ops.gather(ops.reshape(self, [n]), first, 0), inverse, counts)
 
 
 @map_to(aten.unique_dim.default, kernels="sorting.sort", supports=on_cpu, sizes_from_data=True)
@@ -116,7 +120,13 @@ def unique_dim(
 ) -> Three:
     """unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False,
     bool return_counts=False) -> (Tensor, Tensor, Tensor)"""
-    return _of_dim(self, dim, in_order=False)
+    if is_empty(expected(0).shape):
+        return _nothing(self)
+    rows = _rows(self, dim)
+    line = TensorType(DType.int64, [rows.shape[0]], self.device)
+    order = ops.custom("tmb_order_rows", self.device, [rows], [line, line])[0].tensor
+    first, inverse, counts = _distinct(rows, order)
+    return _results(ops.gather(self, first, axis(dim, self.rank)), inverse, counts)
 
 
 def _counted_from_the_front(
@@ -144,6 +154,14 @@ def unique_consecutive(
 ) -> Three:
     """unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False,
     int? dim=None) -> (Tensor, Tensor, Tensor)"""
+    if is_empty(expected(0).shape) or is_empty(self.shape):
+        return _nothing(self)
+    firsts, inverse, counts = _runs(_rows(self, dim))
+    values = to_dtype(firsts, self.dtype)
     if dim is None:
-        return _of_all(self, True)
-    return _of_dim(self, dim, True)
+        return _results(ops.reshape(values, expected(0).shape), inverse, counts)
+    at = axis(dim, self.rank)
+    rest = [*self.shape[:at], *self.shape[at + 1 :]]
+    values = ops.reshape(values, [values.shape[0], *rest])
+    order = [*range(1, at + 1), 0, *range(at + 1, self.rank)]
+    return _results(ops.permute(values, order), inverse, counts)

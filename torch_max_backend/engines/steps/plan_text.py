@@ -22,8 +22,14 @@ _SHORT = {"temporary": "t", "input": "in", "output": "out", "constant": "c"}
 def text_of(plan: Plan) -> str:
     """The plan, one line a step: its results, what it does, what it reads, the operators behind
     it. Memory is ``t3`` (temporary), ``in0``, ``out0``, ``c2`` (constant); strides are shown where
-    a view is not dense."""
-    lines = [several(len(plan.steps), "step")]
+    a view is not dense. What follows once sizes are counted comes behind."""
+    first, *others = map(_stage, plan.stages)
+    return "\n".join([first, *(f"then {other}" for other in others)])
+
+
+def _stage(plan: Plan) -> str:
+    counted = f", counting {', '.join(plan.then.names)}" if plan.then is not None else ""
+    lines = [several(len(plan.steps), "step") + counted]
     for number, step in enumerate(plan.steps):
         if isinstance(step, JumpStep):
             unless = "".join(f" unless {_operand(p, plan)}" for p in step.inputs)
@@ -80,18 +86,17 @@ def _place(place: Place, plan: Plan) -> str:
     return shown
 
 
-def times_table(plan: Plan, nanoseconds: Sequence[int], calls: int) -> str:
-    """What the steps of a plan took: name, how many, microseconds a call, share, the longest
-    first.
+def times_table(steps: Sequence[Step], nanoseconds: Sequence[int], calls: int) -> str:
+    """What steps took: name, how many, microseconds a call, share, the longest first.
 
     Args:
-        plan: The plan.
+        steps: The steps.
         nanoseconds: Of each step, all calls together.
         calls: How many.
     """
     total = max(sum(nanoseconds), 1)
     groups: dict[str, list[int]] = {}
-    for step, spent in zip(plan.steps, nanoseconds, strict=True):
+    for step, spent in zip(steps, nanoseconds, strict=True):
         groups.setdefault(name_of(step), []).append(spent)
     rows = [("us a call", "share", "steps", "name")]
     for name, times in sorted(groups.items(), key=lambda g: -sum(g[1])):

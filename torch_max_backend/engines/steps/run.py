@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,19 +13,19 @@ from torch.profiler import record_function
 from torch_max_backend.compat.tensors import profiling
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.call import written_out
+from torch_max_backend.engines.steps.inputs import Given, Inputs
 from torch_max_backend.engines.steps.plan_text import times_table
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.planner.sizes import dense_strides
 from torch_max_backend.engines.steps.table import Sized, Table, Tables
-from torch_max_backend.gemm_providers.choice import routine
-from torch_max_backend.graph.expressions import evaluator
-from torch_max_backend.graph.signature_schema import ModelInput, Signature
+from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime import huge_pages, large
 from torch_max_backend.runtime.results import (
     Rebuild,
     argument_views,
     check,
+    evaluator_or_none,
     execution_error,
     returned,
 )
@@ -44,52 +43,6 @@ _C_TYPES: dict[str, Any] = {
     "bool": ctypes.c_bool,
 }
 _address = torch.Tensor.data_ptr
-
-
-@dataclass
-class _Inputs:
-    """The inputs of a plan, by number.
-
-    Attributes:
-        fixed: Tensors that are the same at each call.
-        static: Arguments whose memory rarely changes: their positions.
-        moving: The other arguments.
-        scalars: Numbers as data: which number, and its dtype.
-        seeds: Of random numbers: the device.
-        carriers: Which number a number or a size is.
-    """
-
-    fixed: dict[int, torch.Tensor] = field(default_factory=dict)
-    static: list[tuple[int, int]] = field(default_factory=list)
-    moving: list[tuple[int, ModelInput]] = field(default_factory=list)
-    scalars: list[tuple[int, int, str]] = field(default_factory=list)
-    seeds: list[tuple[int, str]] = field(default_factory=list)
-    carriers: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, signature: Signature, constants: Mapping[str, torch.Tensor], static: Collection[int]
-    ) -> _Inputs:
-        """Those of a signature; the arguments as of ``StepExecutable``."""
-        found = cls()
-        for k, item in enumerate(signature.inputs):
-            if item.kind == "tensor":
-                if item.index in static and item.order is None and not item.mutated:
-                    found.static.append((k, item.index))
-                else:
-                    found.moving.append((k, item))
-            elif item.kind == "constant":
-                found.fixed[k] = plain(constants[item.source].detach())
-            elif item.kind == "address":
-                found.fixed[k] = torch.tensor(routine(item.source), device="cpu")
-            elif item.kind == "seed":
-                found.seeds.append((k, item.source))
-            else:
-                number = len(found.carriers)
-                if item.kind == "scalar":
-                    found.scalars.append((k, number, item.dtype))
-                found.carriers[k] = number
-        return found
 
 
 class StepExecutable:
@@ -126,15 +79,22 @@ class StepExecutable:
         self._tables = Tables(plan)
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
-        texts += [o.source for o in signature.outputs if o.kind == "scalar"]
-        texts += [text for text, _ in signature.checks]
-        self._scalars_from = sum(i.kind in ("carrier", "scalar") for i in signature.inputs)
-        self._evaluate = evaluator(texts, names) if texts else None
+        results = [o.source for o in signature.outputs if o.kind == "scalar"]
+        results += [text for text, _ in signature.checks]
+        self._scalars_from = len(texts)
+        # The results that tell the sizes that data decides: what depends on these comes after.
+        self._data_sources = list(signature.data_symbols.values())
+        every = [*names, *signature.data_symbols]
+        self._evaluate_after = evaluator_or_none(results if self._data_sources else [], every)
+        texts += [] if self._data_sources else results
+        self._evaluate = evaluator_or_none(texts, names)
         sized = any(o.sizes or o.strides for o in signature.layouts)
-        self._symbol_sources = [signature.symbols[n] for n in names] if texts or sized else []
+        wanted = bool(texts or self._evaluate_after or sized)
+        self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
+        names = every
         rebuilds = [Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = rebuilds if any(r is not None for r in rebuilds) else None
-        inputs = _Inputs.of(signature, constants, static)
+        inputs = Inputs.of(signature, constants, static)
         self._fixed, self._static, self._moving = inputs.fixed, inputs.static, inputs.moving
         self._scalars, self._seeds, carriers = inputs.scalars, inputs.seeds, inputs.carriers
         self._symbols = [
@@ -149,7 +109,7 @@ class StepExecutable:
         # Whether calls can be written out, and the order of the dims of each result.
         orders = [None if r is None else r.turned for r in rebuilds]
         self._simple = (
-            not (self._scalars or self._seeds or signature.copy_back)
+            not (self._scalars or self._seeds or signature.copy_back or plan.then)
             and all(r is None or r.turned is not None for r in rebuilds)
             and all(kind in ("value", "input", "none") for kind, _ in self._outputs)
             and not any(item.mutated and item.order is not None for _, item in self._moving)
@@ -188,7 +148,7 @@ class StepExecutable:
             for i, axis in self._symbol_sources
         ]
         numbers: Any = () if self._evaluate is None else self._evaluate(*symbols)
-        if self._signature.checks:
+        if self._signature.checks and not self._data_sources:
             check(numbers, self._signature.checks)
         key = [numbers[a] if i < 0 else arguments[i].shape[a] for i, a in self._symbols]
         sized = self._tables.of(tuple(key))
@@ -202,9 +162,6 @@ class StepExecutable:
         if profiling():
             with record_function(f"{_RANGE} steps {self._number}"):
                 return self._call(arguments, sized, symbols, numbers)
-        if self._fuse and not sized.calls:
-            fused.build(sized.programs.values())
-            sized.swap()
         self._calls += 1
         if self._calls == _MANY:
             huge_pages.move_later(arguments[i] for _, i in self._static)
@@ -213,10 +170,7 @@ class StepExecutable:
             # Not all that runs once runs again, and optimizers make their state after the first
             # backward pass.
             large.drop_idle()
-        sized.calls += 1
-        if sized.calls == _MANY and self._fuse is None:
-            fused.build_later(sized.programs.values(), sized.swap)
-        if sized.calls == _MANY and self._simple and self._execute is _run:
+        if sized.calls >= _MANY and self._simple and self._execute is _run:
             self._write_out(sized)
         return results
 
@@ -248,6 +202,46 @@ class StepExecutable:
     def _call(
         self, arguments: list[Any], sized: Sized, symbols: list[Any], numbers: Any
     ) -> list[Any]:
+        given = Given(len(self._signature.inputs))
+        for k, item in self._moving:
+            tensor = arguments[item.index]
+            if item.order is not None:
+                tensor = tensor.permute(item.order)
+            # Lazily negated and conjugated tensors are not what their memory holds.
+            if not tensor.is_contiguous() or tensor.is_neg():
+                contiguous = plain(tensor)
+                if item.mutated:
+                    given.pending.append((tensor, contiguous))
+                given.held.append(contiguous)
+                tensor = contiguous
+            given.addresses.append((k, tensor.data_ptr()))
+        for k, device in self._seeds:
+            seed = draw(device)
+            given.held.append(seed)
+            given.addresses.append((k, seed.data_ptr()))
+        results = self._results(self._tables, sized, arguments, given, numbers)
+        return self._rebuild(arguments, results, symbols, numbers, given.pending)
+
+    def _results(
+        self, tables: Tables, sized: Sized, arguments: list[Any], given: Given, numbers: Any
+    ) -> list[torch.Tensor]:
+        """Run the plan for given sizes, and what follows it for those that it counts."""
+        made = self._run(sized, arguments, given, numbers)
+        then = sized.plan.then
+        if then is None:
+            return made
+        given.add(made)
+        following, sizes = tables.after(sized, [t.item() for t in made[-len(then.names) :]])
+        rest = self._results(following, sizes, arguments, given, numbers)
+        return [(made if before else rest)[k] for before, k in then.results]
+
+    def _run(
+        self, sized: Sized, arguments: list[Any], given: Given, numbers: Any
+    ) -> list[torch.Tensor]:
+        """Run one table; its results."""
+        if self._fuse and not sized.calls:
+            fused.build(sized.programs.values())
+            sized.swap()
         try:
             table = sized.free.pop()
         except IndexError:
@@ -257,29 +251,11 @@ class StepExecutable:
             known = [_address(arguments[i]) for _, i in self._static]
             if known != table.known:
                 self._bind_static(table, arguments, known)
-        pending = []
-        held = []
-        for k, item in self._moving:
-            tensor = arguments[item.index]
-            if item.order is not None:
-                tensor = tensor.permute(item.order)
-            # Lazily negated and conjugated tensors are not what their memory holds.
-            if not tensor.is_contiguous() or tensor.is_neg():
-                contiguous = plain(tensor)
-                if item.mutated:
-                    pending.append((tensor, contiguous))
-                held.append(contiguous)
-                tensor = contiguous
-            address = tensor.data_ptr()
+        for k, address in given.addresses:
             for word, offset in table.inputs.get(k, ()):
                 words[word] = address + offset
         for k, number, kind in self._scalars:
             table.numbers[k].value = _C_TYPES[kind](numbers[number]).value
-        for k, device in self._seeds:
-            seed = draw(device)
-            held.append(seed)
-            for word, offset in table.inputs.get(k, ()):
-                words[word] = seed.data_ptr() + offset
         results = []
         for (shape, dtype), places in zip(sized.outputs, table.outputs, strict=True):
             if large.is_large(shape, dtype):
@@ -294,12 +270,13 @@ class StepExecutable:
         arena = table.enter() if sized.shares else None
         failed = self._execute(table)
         del arena
-        if failed >= 0:
-            error = self._error(table, failed, arguments)
-            sized.free.append(table)
-            raise error
         sized.free.append(table)
-        return self._rebuild(arguments, results, symbols, numbers, pending)
+        if failed >= 0:
+            raise self._error(table, failed, arguments)
+        sized.calls += 1
+        if sized.calls == _MANY and self._fuse is None:
+            fused.build_later(sized.programs.values(), sized.swap)
+        return results
 
     def _new_table(self, sized: Sized) -> Table:
         table = Table(sized)
@@ -328,7 +305,7 @@ class StepExecutable:
         table.known = known if dense else []
 
     def _error(self, table: Table, row: int, arguments: list[Any]) -> Exception:
-        step = self._plan.steps[row]
+        step = table.sized.plan.steps[row]
         text = table.error() or "a kernel failed"
         where = f" (step {row}, {step.origin})" if step.origin else f" (step {row})"
         return execution_error(RuntimeError(text + where), self._signature, arguments)
@@ -341,11 +318,17 @@ class StepExecutable:
         numbers: Any,
         pending: list[tuple[torch.Tensor, torch.Tensor]],
     ) -> list[Any]:
+        if self._data_sources:
+            symbols = [*symbols, *(results[k].shape[dim] for k, dim in self._data_sources)]
         if self._rebuilds is not None:
             results = [
                 result if rebuild is None else rebuild(result, symbols)
                 for result, rebuild in zip(results, self._rebuilds, strict=True)
             ]
+        scalars = numbers[self._scalars_from :]
+        if self._evaluate_after is not None:
+            scalars = self._evaluate_after(*symbols)
+            check(scalars, self._signature.checks)
         for tensor, contiguous in pending:
             tensor.copy_(contiguous)
         for index, k in self._signature.copy_back:
@@ -353,7 +336,6 @@ class StepExecutable:
         if self._only_values:
             arguments.clear()
             return results
-        scalars = numbers[self._scalars_from :]
         outputs = returned(self._outputs, results, arguments, scalars, self._argument_views)
         arguments.clear()
         return outputs
@@ -371,19 +353,28 @@ def _run(table: Table) -> int:
 def time_steps(executable: StepExecutable) -> Callable[[], str]:
     """Have an executable measure its steps; returns what tells of them so far."""
     plan = executable._plan
-    spent = torch.zeros(len(plan.steps), dtype=torch.int64, device="cpu")
+    spent = {id(stage): _zeros(stage) for stage in plan.stages}
     calls = 0
 
     def run(table: Table) -> int:
         nonlocal calls
-        ticks = torch.zeros(len(plan.steps), dtype=torch.int64, device="cpu")
+        stage = table.sized.plan
+        ticks = _zeros(stage)
         failed = table.run(ticks)
-        spent.add_(ticks)
-        calls += 1
+        spent[id(stage)].add_(ticks)
+        calls += stage is plan
         return failed
 
+    def text() -> str:
+        nanoseconds = torch.cat([*spent.values()]).tolist()
+        return times_table(plan.all_steps, nanoseconds, calls) if calls else ""
+
     executable._execute, executable._only = run, None
-    return lambda: times_table(plan, spent.tolist(), calls) if calls else ""
+    return text
+
+
+def _zeros(plan: Plan) -> torch.Tensor:
+    return torch.zeros(len(plan.steps), dtype=torch.int64, device="cpu")
 
 
 @fork_safety.in_child

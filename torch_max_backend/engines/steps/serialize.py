@@ -17,6 +17,7 @@ from torch_max_backend.engines.steps.planner.plan import (
     ProgramStep,
     SizeText,
     Step,
+    Then,
 )
 from torch_max_backend.engines.steps.programs import Instruction, Program
 from torch_max_backend.engines.steps.validate import validate
@@ -24,12 +25,17 @@ from torch_max_backend.errors import CompilationError
 from torch_max_backend.graph.expressions import checked
 
 # How an artifact that holds a plan begins.
-MAGIC = b"torch_max_backend plan 3\n"
+MAGIC = b"torch_max_backend plan 4\n"
 
 
 def serialized(plan: Plan) -> bytes:
     """The artifact of a plan."""
-    content = {
+    return MAGIC + json.dumps(_content(plan), separators=(",", ":")).encode()
+
+
+def _content(plan: Plan) -> dict[str, Any]:
+    then = plan.then
+    return {
         "steps": [_step(s) for s in plan.steps],
         "memory": [[m.kind, m.dtype, m.size, m.index, m.first, m.last] for m in plan.memory],
         "constants": [_tensor(c) for c in plan.constants],
@@ -38,8 +44,8 @@ def serialized(plan: Plan) -> bytes:
         "outputs": [[dtype, list(shape)] for dtype, shape in plan.outputs],
         "checks": [list(c) for c in plan.checks],
         "symbols": {name: list(source) for name, source in plan.symbols.items()},
+        "then": then and [_content(then.plan), list(then.names), [list(r) for r in then.results]],
     }
-    return MAGIC + json.dumps(content, separators=(",", ":")).encode()
 
 
 def deserialized(artifact: bytes) -> Plan:
@@ -49,26 +55,37 @@ def deserialized(artifact: bytes) -> Plan:
         CompilationError: It is damaged, or holds what is no plan.
     """
     try:
-        content = json.loads(artifact[len(MAGIC) :])
-        names = frozenset(content["symbols"])
-        plan = Plan(
-            [_read_step(s, names) for s in content["steps"]],
-            [
-                Memory(kind, dtype, _size(size, names), int(index), int(first), int(last))
-                for kind, dtype, size, index, first, last in content["memory"]
-            ],
-            [_read_tensor(c) for c in content["constants"]],
-            {int(k): _sizes(v, names) for k, v in content["sizes"]},
-            {int(k): _pair(v, names) for k, v in content["ranges"]},
-            [(dtype, _sizes(shape, names)) for dtype, shape in content["outputs"]],
-            [_pair(c, names) for c in content["checks"]],
-            {name: (int(i), int(axis)) for name, (i, axis) in content["symbols"].items()},
-        )
+        plan = _plan(json.loads(artifact[len(MAGIC) :]))
         validate(plan)
         return plan
     # RuntimeError: what torch says of a constant's sizes.
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError) as e:
+    except (
+        ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError, RecursionError
+    ) as e:  # fmt: skip
         raise CompilationError(f"A plan of steps cannot be read: {e}") from e
+
+
+def _plan(content: dict[str, Any]) -> Plan:
+    names = frozenset(content["symbols"])
+    return Plan(
+        [_read_step(s, names) for s in content["steps"]],
+        [
+            Memory(kind, dtype, _size(size, names), int(index), int(first), int(last))
+            for kind, dtype, size, index, first, last in content["memory"]
+        ],
+        [_read_tensor(c) for c in content["constants"]],
+        {int(k): _sizes(v, names) for k, v in content["sizes"]},
+        {int(k): _pair(v, names) for k, v in content["ranges"]},
+        [(dtype, _sizes(shape, names)) for dtype, shape in content["outputs"]],
+        [_pair(c, names) for c in content["checks"]],
+        {name: (int(i), int(axis)) for name, (i, axis) in content["symbols"].items()},
+        None if content["then"] is None else _read_then(*content["then"]),
+    )
+
+
+def _read_then(content: dict[str, Any], names: list[str], results: list[Any]) -> Then:
+    made = tuple((bool(before), int(k)) for before, k in results)
+    return Then(_plan(content), tuple(map(str, names)), made)
 
 
 def _step(step: Step) -> list[Any]:

@@ -44,18 +44,22 @@ class Sized:
 
     Args:
         plan: The plan.
+        symbols: The values of its symbols.
         values: The value of each size that is an expression.
         kernels: The address of each kernel's shell.
+        constants: The plan's.
     """
 
     def __init__(
         self,
         plan: Plan,
+        symbols: tuple[int, ...],
         values: Mapping[str, int],
         kernels: Mapping[Instance, int],
         constants: Sequence[torch.Tensor],
     ) -> None:
         self.plan = plan
+        self.symbols = symbols
         self._values = values
         self._kernels = kernels
         self._constants = constants
@@ -314,8 +318,10 @@ def kernels_of(plan: Plan) -> Mapping[Instance, int]:
         CompilationError: A library cannot be built.
     """
     block_runner()
-    kernels = [instance_of(s, plan.memory) for s in plan.steps if isinstance(s, KernelStep)]
-    prepare(dict.fromkeys(s.program for s in plan.steps if isinstance(s, ProgramStep)))
+    kernels = [
+        instance_of(s, p.memory) for p in plan.stages for s in p.steps if isinstance(s, KernelStep)
+    ]
+    prepare(dict.fromkeys(s.program for s in plan.all_steps if isinstance(s, ProgramStep)))
     return addresses(list(dict.fromkeys(kernels)))
 
 
@@ -341,6 +347,7 @@ class Tables:
         self._evaluate: Callable[..., list[int]] | None = None
         if texts:
             self._evaluate = evaluator(texts, list(plan.symbols))
+        self._then = None if plan.then is None else Tables(plan.then.plan)
         self._sized: dict[tuple[int, ...], Sized] = {}
         self._lock = threading.Lock()
 
@@ -349,11 +356,19 @@ class Tables:
         found = self._sized.get(symbols)
         return self._made(symbols) if found is None else found
 
+    def after(self, sized: Sized, counts: Sequence[int]) -> tuple[Tables, Sized]:
+        """The tables of the plan that follows, and what that is once it is known what the plan of
+        given sizes has counted."""
+        then, following = self.plan.then, self._then
+        assert then is not None and following is not None
+        known = dict(zip([*self.plan.symbols, *then.names], [*sized.symbols, *counts], strict=True))
+        return following, following.of(tuple(known[name] for name in then.plan.symbols))
+
     def _made(self, symbols: tuple[int, ...]) -> Sized:
         values: dict[str, int] = {}
         if self._evaluate is not None:
             values = dict(zip(self._texts, self._evaluate(*symbols), strict=True))
-        made = Sized(self.plan, values, self._kernels, self.constants)
+        made = Sized(self.plan, symbols, values, self._kernels, self.constants)
         with self._lock:
             while len(self._sized) >= self.KEPT:
                 self._sized.pop(next(iter(self._sized))).retire()

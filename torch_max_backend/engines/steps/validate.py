@@ -8,7 +8,13 @@ from collections.abc import Callable
 
 import torch
 
-from torch_max_backend.engines.steps.planner.plan import JumpStep, Place, Plan, ProgramStep
+from torch_max_backend.engines.steps.planner.plan import (
+    JumpStep,
+    Place,
+    Plan,
+    ProgramStep,
+    Then,
+)
 from torch_max_backend.engines.steps.programs import Program
 
 _DTYPES = frozenset(
@@ -45,6 +51,22 @@ def validate(plan: Plan) -> None:
             raise ValueError("a symbol has a wrong name")
         if not 0 <= given < _MOST_INPUTS or not 0 <= axis < _MOST_DIMS:
             raise ValueError("a symbol has a wrong source")
+    if plan.then is not None:
+        _check_then(plan, plan.then)
+        validate(plan.then.plan)
+
+
+def _check_then(plan: Plan, then: Then) -> None:
+    if not 0 < len(then.names) <= len(plan.outputs):
+        raise ValueError("a plan counts nothing, or more than it returns")
+    counts = plan.outputs[-len(then.names) :]
+    if any(dtype != "int64" or any(n != 1 for n in shape) for dtype, shape in counts):
+        raise ValueError("a count is no number")
+    if then.plan.symbols.keys() - plan.symbols.keys() - set(then.names):
+        raise ValueError("a symbol of the plan that follows is unknown")
+    for before, k in then.results:
+        if not 0 <= k < len((plan if before else then.plan).outputs):
+            raise ValueError("a result is of no plan")
 
 
 def _check_jump(plan: Plan, step: JumpStep) -> None:

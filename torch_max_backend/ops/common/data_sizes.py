@@ -64,6 +64,14 @@ def true_at(flags: TensorValue, size: Size) -> TensorValue:
     return _places(flags, numbers(count_true(flags), size), size, 0, exact=True)
 
 
+def taken_where(x: TensorValue, flags: TensorValue, size: Size) -> TensorValue:
+    """The slices ``x[:, i]`` of a value ``[outer, n, inner]`` where ``flags[i]`` is true, in order:
+    ``[outer, size, inner]``; another number of them is an error of the run."""
+    some = numbers(count_true(flags), size)
+    kind = TensorType(x.dtype, [x.shape[0], size, x.shape[2]], x.device)
+    return ops.custom("tmb_take_true", x.device, [x, flags, some], [kind])[0].tensor
+
+
 def first_true_at(flags: TensorValue, size: Size, fill: int) -> TensorValue:
     """As ``true_at``, but the first ``size`` of them; missing rows are ``fill``."""
     flags = to_dtype(flags, DType.bool)

@@ -342,6 +342,8 @@ OPERATIONS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "Gather": _gather,
     "MutableLoad": _mutable_load,
 }
+# Those whose result is their operand, seen otherwise, or known without any.
+VIEWS = frozenset(OPERATIONS) - {"Range", "Concat", "Tile", "Gather"}
 KERNELS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "tmb_concat": _concat_kernel,
     "tmb_reduce": _reduce,

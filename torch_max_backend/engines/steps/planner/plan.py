@@ -132,6 +132,7 @@ class Plan:
         outputs: Of each result its dtype and sizes.
         checks: Pairs of sizes that have to be equal.
         symbols: Of each symbol the input of the model and the dim that tell it.
+        then: What follows, where the steps count what is a size from there on.
     """
 
     steps: Sequence[Step]
@@ -142,3 +143,30 @@ class Plan:
     outputs: Sequence[tuple[str, tuple[SizeText, ...]]]
     checks: Sequence[tuple[SizeText, SizeText]]
     symbols: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    then: Then | None = None
+
+    @property
+    def stages(self) -> list[Plan]:
+        """This plan and those that follow, in order."""
+        return [self, *(self.then.plan.stages if self.then is not None else ())]
+
+    @property
+    def all_steps(self) -> list[Step]:
+        """The steps of all stages."""
+        return [step for plan in self.stages for step in plan.steps]
+
+
+@dataclass(frozen=True)
+class Then:
+    """The plan that follows another, whose last results are counts: int64 of one element.
+
+    Attributes:
+        plan: Its inputs are those of the plan before, and then all results of that.
+        names: Its symbols that the counts are the values of.
+        results: Of each result of the graph whether the plan before makes it, else ``plan``, and
+            which result that is there.
+    """
+
+    plan: Plan
+    names: tuple[str, ...]
+    results: tuple[tuple[bool, int], ...]

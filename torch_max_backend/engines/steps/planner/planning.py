@@ -23,9 +23,17 @@ from torch_max_backend.engines.steps.planner.plan import (
     ProgramStep,
     SizeText,
     Step,
+    Then,
 )
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
-from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes, product
+from torch_max_backend.engines.steps.planner.sizes import (
+    Size,
+    Sizes,
+    names_in,
+    product,
+    symbols_of,
+)
+from torch_max_backend.engines.steps.planner.stages import cut
 from torch_max_backend.engines.steps.planner.tasks import (
     Branch,
     Kernel,
@@ -43,11 +51,29 @@ from torch_max_backend.errors import LibraryError
 
 
 def plan_of(graph: StepGraph) -> Plan:
-    """The plan of a graph.
+    """The plan of a graph, with those that follow once sizes are counted.
 
     Raises:
-        NotPlanned: An operation has no step, or a size is known only after a step has run.
+        NotPlanned: An operation has no step, or a size that data decides is no count.
     """
+    halves = cut(graph)
+    if halves is None:
+        return _one(graph)
+    refused: list[tuple[Any, str]] = []
+    plans = []
+    for make, part in ((_one, halves.first), (plan_of, halves.rest)):
+        try:
+            plans.append(make(part))
+        except NotPlanned as e:
+            refused += e.all
+    if refused:
+        raise NotPlanned(refused[0][1], refused[0][0], list(dict.fromkeys(refused)))
+    plan, then = plans
+    return replace(plan, then=Then(then, tuple(halves.names), tuple(halves.results)))
+
+
+def _one(graph: StepGraph) -> Plan:
+    """The plan of a graph, all sizes of which are known before it runs."""
     work = lowered(graph)
     buffers = {graph.inputs[i] for i in graph.mutable}
     work.tasks = _used(work.tasks, set(work.outputs) | buffers)
@@ -100,7 +126,7 @@ class _Planning:
         self.numbers: dict[Value, int] = {}
         self.order: list[Value] = []
         self.live: dict[Value, list[int]] = {}
-        self.symbols = _symbols(graph)
+        self.symbols = symbols_of(v.shape for v in graph.inputs)
         self.steps: list[Step] = []
         # Memory that is written more than once, and what others than readers in sight need.
         self.changing = set(graph.inputs)
@@ -324,31 +350,12 @@ class _Planning:
         known = self.symbols.keys()
         for value in self.order:
             for size in value.shape:
-                unknown = _names(size) - known
+                unknown = names_in(size) - known
                 if unknown:
                     raise NotPlanned(
                         "a size that depends on data",
                         None if value.node is None else value.node.origin,
                     )
-
-
-def _symbols(graph: StepGraph) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
-    for i, value in enumerate(graph.inputs):
-        for axis, size in enumerate(value.shape):
-            if isinstance(size, Expr) and len(size.terms) == 1:
-                ((atoms, factor),) = size.terms.items()
-                if len(atoms) == 1 and factor == 1 and atoms[0].isidentifier():
-                    found.setdefault(atoms[0], (i, axis))
-    return found
-
-
-def _names(size: Size) -> set[str]:
-    import re
-
-    if isinstance(size, int):
-        return set()
-    return set(re.findall(r"[A-Za-z_]\w*", str(size)))
 
 
 def _text(size: Size) -> SizeText:

@@ -6,11 +6,13 @@ does not come out even) is an atom of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 # A product of atoms, sorted; an atom is a symbol or the text of a quotient.
 _Monomial = tuple[str, ...]
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class Expr:
@@ -134,3 +136,20 @@ def dense_strides(shape: Sizes) -> Sizes:
         strides.append(step)
         step = step * size
     return tuple(reversed(strides))
+
+
+def names_in(size: Size) -> set[str]:
+    """The symbols of a size."""
+    return set() if isinstance(size, int) else set(_NAME.findall(str(size)))
+
+
+def symbols_of(shapes: Iterable[Sizes]) -> dict[str, tuple[int, int]]:
+    """The symbols that tensors tell by sizes of theirs: of each the first such tensor and its
+    dim."""
+    found: dict[str, tuple[int, int]] = {}
+    for i, shape in enumerate(shapes):
+        for axis, size in enumerate(shape):
+            name = str(size)
+            if name.isidentifier():
+                found.setdefault(name, (i, axis))
+    return found
