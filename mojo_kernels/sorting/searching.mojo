@@ -2,6 +2,7 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
+from std.sys import simd_width_of
 from std.utils.numerics import isfinite
 
 from ..core.indices import check_range
@@ -182,11 +183,22 @@ struct BincountSize:
     ) raises:
         comptime assert target == "cpu", "a GPU cannot raise"
         var xp = untracked(x.unsafe_ptr())
-        var greatest = Scalar[dtype](0)
-        var smallest = Scalar[dtype](0)
-        for i in range(x.dim_size[0]()):
+        comptime width = simd_width_of[dtype]()
+        var n = x.dim_size[0]()
+        var highs = SIMD[dtype, width](0)
+        var lows = SIMD[dtype, width](0)
+        var i = 0
+        while i + width <= n:
+            var values = xp.unsafe_load[width=width](i)
+            highs = max(highs, values)
+            lows = min(lows, values)
+            i += width
+        var greatest = highs.reduce_max()
+        var smallest = lows.reduce_min()
+        while i < n:
             greatest = max(greatest, xp[unsafe_offset=i])
             smallest = min(smallest, xp[unsafe_offset=i])
+            i += 1
         if smallest < 0:
             raise Error("bincount takes numbers that are not negative, not ", smallest)
         var size = Int64(greatest) + 1 if x.dim_size[0]() > 0 else Int64(0)

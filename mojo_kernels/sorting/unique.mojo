@@ -2,7 +2,7 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.math import ceildiv
+from std.math import ceildiv, iota
 
 from ..core.lines import each_line
 from ..core.memory import Address, untracked
@@ -85,87 +85,6 @@ struct OrderRows:
         each_line[target=target](work, 1, n, ctx)
 
 
-@register("tmb_runs")
-struct Runs:
-    """Numbers the runs of equal rows of `x[order[i]]`: the run of each i, the run of each row
-    of `x`, and how many there are."""
-
-    @staticmethod
-    def execute[
-        dtype: DType, //, target: StaticString
-    ](
-        runs: OutputTensor[dtype=DType.int64, rank=1, ...],
-        inverse: OutputTensor[dtype=DType.int64, rank=1, ...],
-        count: OutputTensor[dtype=DType.int64, rank=1, ...],
-        x: InputTensor[dtype=dtype, rank=2, ...],
-        order: InputTensor[dtype=DType.int64, rank=1, ...],
-        ctx: DeviceContext,
-    ) raises:
-        var n = x.dim_size[0]()
-        var width = x.dim_size[1]()
-        var rows = untracked(x.unsafe_ptr())
-        var places = untracked(order.unsafe_ptr())
-        var run_of = untracked(runs.unsafe_ptr())
-        var back = untracked(inverse.unsafe_ptr())
-        var total = untracked(count.unsafe_ptr())
-
-        @always_inline
-        def work(
-            line: Int,
-        ) {var rows, var places, var run_of, var back, var total, var n, var width}:
-            var run = Int64(-1)
-            var last = rows
-            for i in range(n):
-                var place = Int(places[unsafe_offset=i])
-                var row = rows.unsafe_offset(place * width)
-                var fresh = i == 0
-                for j in range(width):
-                    # True of NaN as well: each is a value of its own.
-                    fresh = fresh or row[unsafe_offset=j] != last[unsafe_offset=j]
-                run += Int64(fresh)
-                run_of[unsafe_offset=i] = run
-                back[unsafe_offset=place] = run
-                last = row
-            total[unsafe_offset=0] = run + 1
-
-        each_line[target=target](work, 1, n, ctx)
-
-
-@register("tmb_run_starts")
-struct RunStarts:
-    """Where each run starts, and its length; `numbers` only tells how many there are."""
-
-    @staticmethod
-    def execute[
-        target: StaticString
-    ](
-        starts: OutputTensor[dtype=DType.int64, rank=1, ...],
-        lengths: OutputTensor[dtype=DType.int64, rank=1, ...],
-        runs: InputTensor[dtype=DType.int64, rank=1, ...],
-        numbers: InputTensor[dtype=DType.int64, rank=1, ...],
-        ctx: DeviceContext,
-    ) raises:
-        var n = runs.dim_size[0]()
-        var count = numbers.dim_size[0]()
-        var run_of = untracked(runs.unsafe_ptr())
-        var first = untracked(starts.unsafe_ptr())
-        var sizes = untracked(lengths.unsafe_ptr())
-
-        @always_inline
-        def work(line: Int) {var run_of, var first, var sizes, var n, var count}:
-            var start = 0
-            for i in range(1, n + 1):
-                if i < n and run_of[unsafe_offset=i] == run_of[unsafe_offset=start]:
-                    continue
-                var run = Int(run_of[unsafe_offset=start])
-                if run < count:
-                    first[unsafe_offset=run] = Int64(start)
-                    sizes[unsafe_offset=run] = Int64(i - start)
-                start = i
-
-        each_line[target=target](work, 1, n, ctx)
-
-
 @always_inline
 def _is_new[dtype: DType, //](row: Address[dtype], width: Int) -> Bool:
     """Whether a row differs from the one before it; true of NaN as well: each is a value of its
@@ -237,8 +156,8 @@ struct CountRuns:
 @register("tmb_consecutive")
 struct Consecutive:
     """The first row of each run of equal rows of `[n, width]`; the run of each row, and the
-    length of each run, where these results are not empty. `numbers` only tells how many runs
-    there are."""
+    length of each run, where these results are not empty. The run of row i stands at `places[i]`,
+    or at i if that is empty. `numbers` only tells how many runs there are."""
 
     @staticmethod
     def execute[
@@ -248,6 +167,7 @@ struct Consecutive:
         inverse: OutputTensor[dtype=DType.int64, rank=1, ...],
         lengths: OutputTensor[dtype=DType.int64, rank=1, ...],
         x: InputTensor[dtype=dtype, rank=2, ...],
+        places: InputTensor[dtype=DType.int64, rank=1, ...],
         numbers: InputTensor[dtype=DType.int64, rank=1, ...],
         ctx: DeviceContext,
     ) raises:
@@ -259,6 +179,8 @@ struct Consecutive:
         var firsts = untracked(values.unsafe_ptr())
         var run_of = untracked(inverse.unsafe_ptr())
         var sizes = untracked(lengths.unsafe_ptr())
+        var at = untracked(places.unsafe_ptr())
+        var moved = places.dim_size[0]() != 0
         var numbered = inverse.dim_size[0]() != 0
         var measured = lengths.dim_size[0]() != 0
         var before = _runs_before(rows, n, width)
@@ -272,9 +194,11 @@ struct Consecutive:
             var firsts,
             var run_of,
             var sizes,
+            var at,
             var bp,
             var n,
             var width,
+            var moved,
             var numbered,
             var measured,
         }:
@@ -283,11 +207,22 @@ struct Consecutive:
             var i = part * PART
             var end = min(n, (part + 1) * PART)
             while i < end and (numbered or to < full):
-                if width == 1 and i > 0 and i + LANES <= end and _new_from(rows, i) == 0:
-                    if numbered:
-                        run_of.unsafe_store(i, SIMD[DType.int64, LANES](Int64(to - 1)))
-                    i += LANES
-                    continue
+                if width == 1 and i > 0 and i + LANES <= end and not (numbered and moved):
+                    var new = _new_from(rows, i)
+                    if new == 0:
+                        if numbered:
+                            run_of.unsafe_store(i, SIMD[DType.int64, LANES](Int64(to - 1)))
+                        i += LANES
+                        continue
+                    if new == LANES:
+                        firsts.unsafe_store(to, rows.unsafe_load[width=LANES](i))
+                        if measured:
+                            sizes.unsafe_store(to, iota[DType.int64, LANES](Int64(i)))
+                        if numbered:
+                            run_of.unsafe_store(i, iota[DType.int64, LANES](Int64(to)))
+                        to += LANES
+                        i += LANES
+                        continue
                 var stop = min(end, i + LANES)
                 while i < stop:
                     var row = rows.unsafe_offset(i * width)
@@ -300,7 +235,8 @@ struct Consecutive:
                             sizes[unsafe_offset=to] = Int64(i)
                     to += Int(i == 0 or _is_new(row, width))
                     if numbered:
-                        run_of[unsafe_offset=i] = Int64(to - 1)
+                        var place = Int(at[unsafe_offset=i]) if moved else i
+                        run_of[unsafe_offset=place] = Int64(to - 1)
                     i += 1
 
         sync_parallelize(work, parts)

@@ -215,7 +215,9 @@ def test_a_bar_on_a_terminal(
     from torch_max_backend.bench import progress
 
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: os.terminal_size((61, 20)))
+    monkeypatch.setattr(
+        progress.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((61, 20))
+    )
     monkeypatch.setattr(progress.time, "perf_counter", iter([0.0, 30.0]).__next__)
     told = progress.Progress(2)
     told.begin("net: eager")

@@ -33,7 +33,7 @@ def make_plans(jobs: Sequence[Job]) -> dict[Job, Plan]:
     from torch_max_backend.driver.compile_files import keep_plan
     from torch_max_backend.engines.steps.plan_text import text_of
     from torch_max_backend.engines.steps.serialize import serialized
-    from torch_max_backend.engines.steps.table import kernels_of
+    from torch_max_backend.engines.steps.tables import kernels_of
     from torch_max_backend.runtime.resident import release_builder
 
     found: dict[Job, Plan] = {}

@@ -128,7 +128,7 @@ def _models_of(artifact: bytes) -> list[Any]:
 
     if artifact.startswith(MAGIC):
         from torch_max_backend.engines.steps.serialize import deserialized
-        from torch_max_backend.engines.steps.table import kernels_of
+        from torch_max_backend.engines.steps.tables import kernels_of
 
         plan = deserialized(artifact)
         kernels_of(plan)

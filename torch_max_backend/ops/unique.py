@@ -8,6 +8,7 @@ from max.graph import TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.bank import nothing
 from torch_max_backend.ops.common.data_sizes import numbers, on_cpu
 from torch_max_backend.ops.common.positions import moved_to_front, product
 from torch_max_backend.ops.common.promotion import full, to_dtype
@@ -24,22 +25,6 @@ def _comparable(x: TensorValue) -> TensorValue:
     return to_dtype(x, DType.uint8) if x.dtype == DType.bool else x
 
 
-def _distinct(rows: TensorValue, order: TensorValue) -> Three:
-    """Of rows ``[n, width]`` and the order in which equal ones are neighbours: the place of the
-    first row of each kind, the kind of each row, and how many each kind has."""
-    n, device = rows.shape[0], rows.device
-    line = TensorType(DType.int64, [n], device)
-    one = TensorType(DType.int64, [1], device)
-    runs, inverse, count = ops.custom("tmb_runs", device, [rows, order], [line, line, one])
-    first = current_node().outputs[0]
-    assert first is not None
-    size = first.shape[_distinct_dim()]
-    some = TensorType(DType.int64, [size], device)
-    values = [runs.tensor, numbers(count.tensor, size)]
-    starts, lengths = ops.custom("tmb_run_starts", device, values, [some, some])
-    return ops.gather(order, starts.tensor, 0), inverse.tensor, lengths.tensor
-
-
 def _distinct_dim() -> int:
     """The dimension of the first result that counts distinct values."""
     node = current_node().node
@@ -50,18 +35,32 @@ def _distinct_dim() -> int:
     return 0 if dim is None else axis(dim, expected(0).rank)
 
 
-def _runs(rows: TensorValue) -> Three:
+def _runs(rows: TensorValue, order: TensorValue | None = None) -> Three:
     """Of rows ``[n, width]`` the first of each run of equal ones, the run of each, and how long the
-    runs are; the latter two are empty if torch wants them so."""
+    runs are; the latter two are empty if torch wants them so.
+
+    Args:
+        rows: The rows.
+        order: Where each stood among those of which the runs are told.
+    """
     device, n, size = rows.device, rows.shape[0], expected().shape[_distinct_dim()]
     one = TensorType(DType.int64, [1], device)
     (count,) = ops.custom("tmb_count_runs", device, [rows], [one])
     wanted = [0 if is_empty(expected(i).shape) else m for i, m in ((1, n), (2, size))]
     kinds = [TensorType(rows.dtype, [size, rows.shape[1]], device)]
     kinds += [TensorType(DType.int64, [m], device) for m in wanted]
-    values = [rows, numbers(count.tensor, size)]
+    places = nothing(DType.int64) if order is None else order
+    values = [rows, places, numbers(count.tensor, size)]
     firsts, inverse, lengths = ops.custom("tmb_consecutive", device, values, kinds)
     return firsts.tensor, inverse.tensor, lengths.tensor
+
+
+def _slices(rows: TensorValue, self: TensorValue, dim: int) -> TensorValue:
+    """Rows that were slices along a dim of a tensor, as such."""
+    at = axis(dim, self.rank)
+    rest = [*self.shape[:at], *self.shape[at + 1 :]]
+    values = ops.reshape(to_dtype(rows, self.dtype), [rows.shape[0], *rest])
+    return ops.permute(values, [*range(1, at + 1), 0, *range(at + 1, self.rank)])
 
 
 def _results(values: TensorValue, inverse: TensorValue, counts: TensorValue) -> Three:
@@ -104,10 +103,10 @@ def unique(
     if is_empty(self.shape):
         return _nothing(self)
     rows = _rows(self, None)
-    n = rows.shape[0]
-    order = sorted_lines(ops.reshape(rows, [n]), 0, descending=False)[1]
-    first, inverse, counts = _distinct(rows, order)
-    return _results(ops.gather(ops.reshape(self, [n]), first, 0), inverse, counts)
+    ordered, order = sorted_lines(ops.reshape(rows, [rows.shape[0]]), 0, descending=False)
+    firsts, inverse, counts = _runs(ops.reshape(ordered, rows.shape), order)
+    values = ops.reshape(to_dtype(firsts, self.dtype), expected(0).shape)
+    return _results(values, inverse, counts)
 
 
 @map_to(aten.unique_dim.default, kernels="sorting.sort", supports=on_cpu, sizes_from_data=True)
@@ -125,8 +124,8 @@ def unique_dim(
     rows = _rows(self, dim)
     line = TensorType(DType.int64, [rows.shape[0]], self.device)
     order = ops.custom("tmb_order_rows", self.device, [rows], [line, line])[0].tensor
-    first, inverse, counts = _distinct(rows, order)
-    return _results(ops.gather(self, first, axis(dim, self.rank)), inverse, counts)
+    firsts, inverse, counts = _runs(ops.gather(rows, order, 0), order)
+    return _results(_slices(firsts, self, dim), inverse, counts)
 
 
 def _counted_from_the_front(
@@ -157,11 +156,7 @@ def unique_consecutive(
     if is_empty(expected(0).shape) or is_empty(self.shape):
         return _nothing(self)
     firsts, inverse, counts = _runs(_rows(self, dim))
-    values = to_dtype(firsts, self.dtype)
     if dim is None:
-        return _results(ops.reshape(values, expected(0).shape), inverse, counts)
-    at = axis(dim, self.rank)
-    rest = [*self.shape[:at], *self.shape[at + 1 :]]
-    values = ops.reshape(values, [values.shape[0], *rest])
-    order = [*range(1, at + 1), 0, *range(at + 1, self.rank)]
-    return _results(ops.permute(values, order), inverse, counts)
+        values = ops.reshape(to_dtype(firsts, self.dtype), expected(0).shape)
+        return _results(values, inverse, counts)
+    return _results(_slices(firsts, self, dim), inverse, counts)

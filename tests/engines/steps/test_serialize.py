@@ -18,16 +18,18 @@ from torch_max_backend.engines.steps.serialize import MAGIC, deserialized, seria
 
 @pytest.fixture(scope="module")
 def artifact() -> bytes:
-    """A plan with kernels and programs, symbolic sizes and a constant."""
+    """A plan with kernels and programs, symbolic sizes, one that it counts, and a constant."""
     from torch_max_backend.driver.passes import own_modes, prepare
     from torch_max_backend.engines.steps.planned import planned
 
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         table = torch.tensor([0.5, 2.0, 3.0, 4.0])
         y = (x @ w).relu() * table
-        return y.softmax(-1).sum(0), torch.arange(x.shape[0]) + 1, (y + 1).exp().sum(-1)
+        sums = (y + 1).exp().sum(-1)
+        return y.softmax(-1).sum(0), torch.arange(x.shape[0]) + 1, sums, y[y > 0] * 2
 
-    module = traced(function, torch.randn(6, 4), torch.randn(4, 4), dynamic=True)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        module = traced(function, torch.randn(6, 4), torch.randn(4, 4), dynamic=True)
     with own_modes():
         return serialized(planned(prepare(module)))
 
@@ -71,6 +73,14 @@ def test_any_other_value_is_refused_or_a_plan(content: Any, other: Any) -> None:
             deserialized(_bytes(forged))
 
 
+def test_what_follows_fits_what_was_counted(content: Any) -> None:
+    plan, names, results = content["then"]
+    forged = ([plan, [], results], [plan, ["a"], results], [plan, names, [[True, 9]]], plan)
+    for wrong in forged:
+        with pytest.raises(CompilationError, match="cannot be read"):
+            deserialized(_bytes({**content, "then": wrong}))
+
+
 EVIL = "__import__('os').abort()"
 
 
@@ -91,7 +101,7 @@ def test_steps_stay_inside_of_their_memory() -> None:
                     ["input", "float32", size, 0, 0, 0], ["output", "float32", 4, 0, 0, 0]
                 ],
                 "constants": [], "sizes": [], "ranges": [], "outputs": [["float32", [4]]],
-                "checks": [], "symbols": {},
+                "checks": [], "symbols": {}, "then": None,
             }
         )  # fmt: skip
 

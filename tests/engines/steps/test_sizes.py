@@ -22,7 +22,7 @@ def test_sizes_that_are_dropped_leave_no_memory(monkeypatch: pytest.MonkeyPatch)
             made.add(self)
 
     monkeypatch.setattr(run, "Table", Noted)
-    monkeypatch.setattr(table.Tables, "KEPT", 4)
+    monkeypatch.setattr(tables.Tables, "KEPT", 4)
     torch._dynamo.reset()
     options = {"engine": "steps", "cache": False}
     function = torch.compile(

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from torch_max_backend.compat.tensors import profiling
+from torch_max_backend.compat.tensors import empty_strided, profiling
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.call import written_out
 from torch_max_backend.engines.steps.inputs import Given, Inputs
 from torch_max_backend.engines.steps.plan_text import times_table
 from torch_max_backend.engines.steps.planner.plan import Plan
-from torch_max_backend.engines.steps.planner.sizes import dense_strides
-from torch_max_backend.engines.steps.table import Sized, Table, Tables
+from torch_max_backend.engines.steps.table import Sized, Table
+from torch_max_backend.engines.steps.tables import Tables
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.process import fork_safety
 from torch_max_backend.runtime import huge_pages, large
@@ -185,7 +185,7 @@ class StepExecutable:
             [(k, item.index, item.order) for k, item in self._moving],
             [i for _, i in self._static],
             (table.inputs, table.outputs),
-            [(shape, _dense(shape), dtype) for shape, dtype in sized.outputs],
+            sized.outputs,
             self._turns,
             self._outputs,
             self._argument_views,
@@ -257,12 +257,9 @@ class StepExecutable:
         for k, number, kind in self._scalars:
             table.numbers[k].value = _C_TYPES[kind](numbers[number]).value
         results = []
-        for (shape, dtype), places in zip(sized.outputs, table.outputs, strict=True):
-            if large.is_large(shape, dtype):
-                result = large.empty(shape, _dense(shape), dtype)
-            else:
-                # `device`: a default device may be set.
-                result = torch.empty(shape, dtype=dtype, device="cpu")
+        for (shape, strides, dtype), places in zip(sized.outputs, table.outputs, strict=True):
+            make = large.empty if large.is_large(shape, dtype) else empty_strided
+            result = make(shape, strides, dtype)
             address = result.data_ptr()
             for word, offset in places:
                 words[word] = address + offset
@@ -339,11 +336,6 @@ class StepExecutable:
         outputs = returned(self._outputs, results, arguments, scalars, self._argument_views)
         arguments.clear()
         return outputs
-
-
-def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a tensor of torch's own."""
-    return tuple(max(s, 1) for s in dense_strides(shape) if isinstance(s, int))
 
 
 def _run(table: Table) -> int:

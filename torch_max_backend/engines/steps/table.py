@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet, finalize
@@ -13,11 +12,10 @@ import torch
 from torch_max_backend.engines.steps import fused, row_pairs
 from torch_max_backend.engines.steps.arena import ALIGNMENT, offsets
 from torch_max_backend.engines.steps.fused_source import Fusible
-from torch_max_backend.engines.steps.libraries import addresses, block_runner, runner
+from torch_max_backend.engines.steps.libraries import block_runner, runner
 from torch_max_backend.engines.steps.planner.instances import instance_of
 from torch_max_backend.engines.steps.planner.plan import (
     JumpStep,
-    KernelStep,
     Memory,
     Place,
     Plan,
@@ -25,14 +23,14 @@ from torch_max_backend.engines.steps.planner.plan import (
     SizeText,
     Step,
 )
-from torch_max_backend.engines.steps.program_libraries import NOTHING, prepare
+from torch_max_backend.engines.steps.planner.sizes import dense_strides
+from torch_max_backend.engines.steps.program_libraries import NOTHING
 from torch_max_backend.engines.steps.program_libraries import addresses as addresses_of_programs
 from torch_max_backend.engines.steps.program_pairs import Operand, paired
 from torch_max_backend.engines.steps.program_rows import encode
 from torch_max_backend.engines.steps.programs import Row
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.errors import ExecutionError
-from torch_max_backend.graph.expressions import evaluator
 from torch_max_backend.runtime import large
 
 # Characters of an error of a kernel.
@@ -65,13 +63,17 @@ class Sized:
         self._constants = constants
         for a, b in plan.checks:
             if self.size(a) != self.size(b):
-                raise ExecutionError(
-                    f"Two sizes that the graph takes for equal are not: {a} is {self.size(a)}, "
-                    f"{b} is {self.size(b)}."
+                told = " and ".join(
+                    str(text) if isinstance(text, int) else f"{text} = {self.size(text)}"
+                    for text in (a, b)
                 )
+                raise ExecutionError(f"Two sizes that the graph takes for equal are not: {told}.")
         self._filled = self._fill()
+        # Sizes, strides and dtype of each result.
+        shapes = [tuple(map(self.size, shape)) for _, shape in plan.outputs]
         self.outputs = [
-            (tuple(map(self.size, shape)), getattr(torch, dtype)) for dtype, shape in plan.outputs
+            (shape, _dense(shape), getattr(torch, dtype))
+            for shape, (dtype, _) in zip(shapes, plan.outputs, strict=True)
         ]
         temporary = [i for i, m in enumerate(plan.memory) if m.kind == "temporary"]
         # Of steps that may become one function, the first one by the second.
@@ -215,6 +217,11 @@ class Sized:
         self.swap()
 
 
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a tensor of torch's own."""
+    return tuple(max(s, 1) for s in dense_strides(shape) if isinstance(s, int))
+
+
 def itemsize(dtype: str) -> int:
     """Bytes of an element."""
     return getattr(torch, dtype).itemsize
@@ -309,94 +316,3 @@ class Table:
     def error(self) -> str:
         length = int(self._context[2])
         return bytes(self._text[:length].tolist()).decode(errors="replace")
-
-
-def kernels_of(plan: Plan) -> Mapping[Instance, int]:
-    """The addresses of the kernels that a plan calls; those of its programs are there as well.
-
-    Raises:
-        CompilationError: A library cannot be built.
-    """
-    block_runner()
-    kernels = [
-        instance_of(s, p.memory) for p in plan.stages for s in p.steps if isinstance(s, KernelStep)
-    ]
-    prepare(dict.fromkeys(s.program for s in plan.all_steps if isinstance(s, ProgramStep)))
-    return addresses(list(dict.fromkeys(kernels)))
-
-
-class Tables:
-    """The tables of a plan, by the sizes of its arguments.
-
-    Args:
-        plan: The plan.
-
-    Raises:
-        CompilationError: A kernel cannot be built.
-    """
-
-    # How many sizes are remembered.
-    KEPT = 32
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.constants = [_aligned(c) for c in plan.constants]
-        self._kernels = kernels_of(plan)
-        texts = sorted(_texts(plan))
-        self._texts = texts
-        self._evaluate: Callable[..., list[int]] | None = None
-        if texts:
-            self._evaluate = evaluator(texts, list(plan.symbols))
-        self._then = None if plan.then is None else Tables(plan.then.plan)
-        self._sized: dict[tuple[int, ...], Sized] = {}
-        self._lock = threading.Lock()
-
-    def of(self, symbols: tuple[int, ...]) -> Sized:
-        """What the plan is for given values of its symbols."""
-        found = self._sized.get(symbols)
-        return self._made(symbols) if found is None else found
-
-    def after(self, sized: Sized, counts: Sequence[int]) -> tuple[Tables, Sized]:
-        """The tables of the plan that follows, and what that is once it is known what the plan of
-        given sizes has counted."""
-        then, following = self.plan.then, self._then
-        assert then is not None and following is not None
-        known = dict(zip([*self.plan.symbols, *then.names], [*sized.symbols, *counts], strict=True))
-        return following, following.of(tuple(known[name] for name in then.plan.symbols))
-
-    def _made(self, symbols: tuple[int, ...]) -> Sized:
-        values: dict[str, int] = {}
-        if self._evaluate is not None:
-            values = dict(zip(self._texts, self._evaluate(*symbols), strict=True))
-        made = Sized(self.plan, symbols, values, self._kernels, self.constants)
-        with self._lock:
-            while len(self._sized) >= self.KEPT:
-                self._sized.pop(next(iter(self._sized))).retire()
-            self._sized[symbols] = made
-        return made
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """A dense copy, so that nobody else changes it; never without memory."""
-    if tensor.numel() == 0:
-        return torch.zeros(8, dtype=tensor.dtype, device="cpu")
-    return tensor.detach().contiguous().clone()
-
-
-def _texts(plan: Plan) -> set[str]:
-    """All sizes of a plan that are expressions."""
-    found: set[Any] = set()
-    for step in plan.steps:
-        for place in (*step.outputs, *step.inputs):
-            found.update(place.shape)
-            found.update(place.strides)
-            found.add(place.offset)
-        if isinstance(step, ProgramStep):
-            found.update(step.space)
-    for memory in plan.memory:
-        found.add(memory.size)
-    for _, shape in plan.outputs:
-        found.update(shape)
-    for sizes in (*plan.sizes.values(), *plan.ranges.values(), *plan.checks):
-        found.update(sizes)
-    return {text for text in found if isinstance(text, str)}

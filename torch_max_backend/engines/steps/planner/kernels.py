@@ -17,6 +17,12 @@ _STRIDED = {
     "tmb_softmax": {0: 1},
     "tmb_lookup": {0: 1},
     "tmb_reduce": {0: 0},
+    # What only tells a size.
+    "tmb_bincount": {2: 0},
+    "tmb_consecutive": {2: 0},
+    "tmb_repeated": {1: 0},
+    "tmb_take_true": {2: 0},
+    "tmb_true_at": {1: 0},
 }
 
 

@@ -266,6 +266,18 @@ def _is_made_by_a_program(lowering: Lowering, view: View) -> bool:
     return len(makers) == 1 and isinstance(makers[0], Pointwise) and makers[0].name != "copy"
 
 
+def _sized(operand: int) -> Callable[[Lowering, Node], None]:
+    """A kernel of which one operand only tells a size: no numbers are written for it."""
+
+    def lower(lowering: Lowering, node: Node) -> None:
+        value = node.operands[operand]
+        zero = Value("int64", (1,))
+        lowering.constant(zero, torch.zeros(1, dtype=torch.int64))
+        lowering.kernel(node, {operand: lowering.view(zero).broadcast(value.shape)})
+
+    return lower
+
+
 def _attention(lowering: Lowering, node: Node) -> None:
     """Keys and values whose heads were repeated for the queries are taken as they were before:
     the kernel takes fewer heads of them."""
@@ -349,5 +361,10 @@ KERNELS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "tmb_reduce": _reduce,
     "tmb_cumsum": _cumsum,
     "tmb_attention": _attention,
+    "tmb_bincount": _sized(2),
+    "tmb_consecutive": _sized(2),
+    "tmb_repeated": _sized(1),
+    "tmb_take_true": _sized(2),
+    "tmb_true_at": _sized(1),
 }
 """Kernels of this package of which a view may be taken, or whose operands may be views."""

@@ -137,9 +137,7 @@ def _joined(graph: StepGraph, halves: _Halves) -> Cut:
         else:
             handed[value] = None
     counted = [Value("bool", (Expr.symbol(name), 0)) for name in halves.counts]
-    first = StepGraph(
-        graph.inputs, frozenset(), halves.first, [*handed, *halves.counts.values()]
-    )
+    first = StepGraph(graph.inputs, frozenset(), halves.first, [*handed, *halves.counts.values()])
     places = {v: i for i, v in enumerate(handed)}
     results: list[tuple[bool, int]] = []
     left: list[Value] = []
