@@ -172,6 +172,16 @@ def test_sizes_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the size of its result depends on the data" in text
 
 
+def test_sizes_that_depend_on_data_inside_branches() -> None:
+    def function(x: Tensor) -> Tensor:
+        branches = (lambda v: v[v > 1].sum(), lambda v: v.sum())
+        return torch.cond(x.sum() > 0, *branches, (x,))
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        text = raised(UnsupportedOperatorError, function, torch.ones(3))
+    assert "a size that data decides, inside cond or while_loop, is not converted" in text
+
+
 def test_numbers_that_depend_on_data() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.full_like(x, x.sum().item())

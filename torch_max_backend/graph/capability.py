@@ -147,12 +147,21 @@ def check_supported(module: GraphModule) -> None:
     problems: dict[str, list[tuple[Node, Refusal]]] = {}
     for node in every_node(module):
         found = refusal(node)
-        if found is None and node.graph is not module.graph and is_random(node):
-            found = Refusal("random numbers inside cond or while_loop are not converted")
+        if found is None and node.graph is not module.graph:
+            found = _refusal_inside(node)
         if found is not None:
             problems.setdefault(str(node.target), []).append((node, found))
     if problems:
         raise unsupported(problems)
+
+
+def _refusal_inside(node: Node) -> Refusal | None:
+    """Why a node cannot be converted in a branch or loop, though it could elsewhere."""
+    if is_random(node):
+        return Refusal("random numbers inside cond or while_loop are not converted")
+    if node.target is torch.ops.aten._assert_scalar.default:
+        return Refusal("a size that data decides, inside cond or while_loop, is not converted")
+    return None
 
 
 def unsupported(problems: dict[str, list[tuple[Node, Refusal]]]) -> UnsupportedOperatorError:

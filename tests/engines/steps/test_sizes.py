@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torch_max_backend import max_backend
-from torch_max_backend.engines.steps import run, table
+from torch_max_backend.engines.steps import run, table, tables
 
 
 def test_sizes_that_are_dropped_leave_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
