@@ -14,7 +14,7 @@ import torch
 
 from tests.conformance import test_complex, test_op_db
 from tests.conformance.tables import ENTRIES
-from tests.ops import random_cases, test_integers
+from tests.ops import random_cases
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def _chosen(source: str) -> Iterator[Program]:
         made = gathered(random_cases.programs.__wrapped__)
         yield from (p for p in made if p.name in RANDOM)
         return
-    if source == "ops.test_integers":
-        yield test_integers.words(torch.uint64)  # which steps do not know
     if source == "op_db":
         makes = [partial(test_op_db._compiled.__wrapped__, g, False) for g in test_op_db._GROUPS]
     elif source == "complex":

@@ -98,13 +98,20 @@ _QUOTIENTS = {
 }
 
 
-def words(dtype: torch.dtype) -> Program:
-    """Operations on the bits of an unsigned dtype."""
-    from tests.conformance.program import Program
+_UNSIGNED = {
+    "uint8": (torch.uint8, 255),
+    "uint64": (torch.uint64, 2**64 - 5),
+}
 
-    functions = (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor)
-    given = torch.tensor([0, 1, 254, 77], dtype=dtype)
-    return Program(f"words {dtype}", lambda x: [f(x, x[1]) for f in functions], [given])
+
+def _words(x: torch.Tensor) -> list[torch.Tensor]:
+    """What torch can do with the larger unsigned integers."""
+    y, signed = x[1:2], x.to(torch.int64)
+    return [
+        x & y, x | y, x ^ y, x * y, x == y, x != 0, torch.minimum(x, y), torch.cat([x, y]),
+        x.float(), x.double(), x.bool(), signed, (signed + 1).to(x.dtype), x.sum(),
+        x.flip(0) * 3, x.sort()[0], x[torch.tensor([2, 0])],
+    ]  # fmt: skip
 
 
 @cache
@@ -115,7 +122,10 @@ def _programs() -> dict[str, Program]:
     a, b = torch.tensor([-(2**31), 7, 9], dtype=torch.int32), torch.tensor(-1, dtype=torch.int32)
     floats = _float_pairs()
     programs = {
-        "words": words(torch.uint8),
+        **{
+            name: Program(name, _words, [torch.tensor([0, 254, 3, 77, most], dtype=dtype)])
+            for name, (dtype, most) in _UNSIGNED.items()
+        },
         "floats": Program(
             "floats", lambda *x: [f(*p) for p in (x[:2], x[2:]) for f in _REMAINDERS], floats
         ),
@@ -153,7 +163,7 @@ def _float_pairs() -> list[torch.Tensor]:
 
 
 @compile_group("integers", weight=3)
-@pytest.mark.parametrize("name", ["words", "empty"])
+@pytest.mark.parametrize("name", [*_UNSIGNED, "empty"])
 def test_other_integers_are_eagers(name: str) -> None:
     program = _programs()[name]
     for ours, theirs in zip(program.run(), program.eager(), strict=True):

@@ -121,7 +121,8 @@ def _fused_function(program: Program) -> Iterable[str]:
     symbol, dtypes, inputs = fused_symbol(program), dtypes_of(program), len(program.inputs)
     yield from ("", "", f'def _{symbol}(row: Words, at: Words, n: Int64) abi("C"):')
     # Pairs are halves in registers.
-    held = set(dtypes) - set(PAIRS.values())
+    paired = any(i.name in ("first", "second", "pair") for i in program.instructions)
+    held = set(dtypes) - (set(PAIRS.values()) if paired else set())
     yield f"    comptime w = vector[{', '.join(f'DType.{d}' for d in sorted(held))}]()"
     yield "    var slots = row.unsafe_offset(Int(row[unsafe_offset=18]))"
     for i in range(inputs):

@@ -12,6 +12,7 @@ from torch_max_backend.engines.steps.programs import (
     INTEGERS,
     PAIRS,
     SIZES,
+    UNSIGNED,
     Operation,
     Program,
     dtypes_of,
@@ -176,7 +177,9 @@ def _plain(dtype: str) -> dict[Operation, str]:
     names: Sequence[str] = _OF_FLOATS if dtype in _FLOATS else _OFINTEGERS
     keys = [_key(name, dtype) for name in (_OF_BOOLS if dtype == "bool" else names)]
     keys.append(("select", dtype, "bool", dtype, dtype))
-    keys += [("cast", to, dtype) for to in SIZES]
+    keys += [("cast", to, dtype) for to in SIZES if to not in UNSIGNED or dtype in UNSIGNED]
+    if dtype in UNSIGNED:
+        keys += [("cast", dtype, other) for other in SIZES if other not in UNSIGNED]
     if pair := PAIRS.get(dtype):
         keys += [("first", dtype, pair), ("second", dtype, pair), ("pair", pair, dtype, dtype)]
     types = {key: _basic(key) for key in keys}

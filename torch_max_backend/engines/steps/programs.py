@@ -88,10 +88,12 @@ class Row:
 
 Operation = tuple[str, ...]
 
-INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+# Integers of which torch has no more than these operations, in libraries of their own.
+UNSIGNED = {"uint64": 8, "uint32": 4, "uint16": 2}
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8", *UNSIGNED)
 SIZES = {
     "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2,
-    "int8": 1, "uint8": 1, "bool": 1,
+    "int8": 1, "uint8": 1, "bool": 1, **UNSIGNED,
 }  # fmt: skip
 
 
@@ -130,7 +132,7 @@ def operation(dtypes: Sequence[str], instruction: Instruction) -> Operation:
 # How `struct` packs a number.
 _PACKED = {
     "float32": "f", "float64": "d", "float16": "e", "int64": "q", "int32": "i", "int16": "h",
-    "int8": "b", "uint8": "B", "bool": "?",
+    "int8": "b", "uint8": "B", "bool": "?", "uint64": "Q", "uint32": "I", "uint16": "H",
 }  # fmt: skip
 
 
