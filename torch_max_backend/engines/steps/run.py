@@ -84,14 +84,14 @@ class StepExecutable:
         self._scalars_from = len(texts)
         # The results that tell the sizes that data decides: what depends on these comes after.
         self._data_sources = list(signature.data_symbols.values())
-        every = [*names, *signature.data_symbols]
-        self._evaluate_after = evaluator_or_none(results if self._data_sources else [], every)
+        after = results if self._data_sources else []
+        self._evaluate_after = evaluator_or_none(after, [*names, *signature.data_symbols])
         texts += [] if self._data_sources else results
         self._evaluate = evaluator_or_none(texts, names)
         sized = any(o.sizes or o.strides for o in signature.layouts)
         wanted = bool(texts or self._evaluate_after or sized)
         self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
-        names = every
+        names += signature.data_symbols
         rebuilds = [Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = rebuilds if any(r is not None for r in rebuilds) else None
         inputs = Inputs.of(signature, constants, static)
@@ -170,7 +170,8 @@ class StepExecutable:
             # Not all that runs once runs again, and optimizers make their state after the first
             # backward pass.
             large.drop_idle()
-        if sized.calls >= _MANY and self._simple and self._execute is _run:
+        many = sized.calls >= _MANY and sized.call is None
+        if many and self._simple and self._execute is _run:
             self._write_out(sized)
         return results
 
@@ -226,7 +227,7 @@ class StepExecutable:
         self, tables: Tables, sized: Sized, arguments: list[Any], given: Given, numbers: Any
     ) -> list[torch.Tensor]:
         """Run the plan for given sizes, and what follows it for those that it counts."""
-        made = self._run(sized, arguments, given, numbers)
+        made = self._run_table(sized, arguments, given, numbers)
         then = sized.plan.then
         if then is None:
             return made
@@ -235,7 +236,7 @@ class StepExecutable:
         rest = self._results(following, sizes, arguments, given, numbers)
         return [(made if before else rest)[k] for before, k in then.results]
 
-    def _run(
+    def _run_table(
         self, sized: Sized, arguments: list[Any], given: Given, numbers: Any
     ) -> list[torch.Tensor]:
         """Run one table; its results."""
@@ -267,9 +268,11 @@ class StepExecutable:
         arena = table.enter() if sized.shares else None
         failed = self._execute(table)
         del arena
+        # Its text is the table's, which another call may take.
+        error = self._error(table, failed, arguments) if failed >= 0 else None
         sized.free.append(table)
-        if failed >= 0:
-            raise self._error(table, failed, arguments)
+        if error is not None:
+            raise error
         sized.calls += 1
         if sized.calls == _MANY and self._fuse is None:
             fused.build_later(sized.programs.values(), sized.swap)
