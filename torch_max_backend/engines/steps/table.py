@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet, finalize
 
@@ -12,8 +12,8 @@ import torch
 from torch_max_backend.engines.steps import fused, row_pairs
 from torch_max_backend.engines.steps.arena import ALIGNMENT, offsets
 from torch_max_backend.engines.steps.fused_source import Fusible
+from torch_max_backend.engines.steps.kernel_rows import KernelRow, Places, Words
 from torch_max_backend.engines.steps.libraries import block_runner, runner
-from torch_max_backend.engines.steps.planner.instances import instance_of
 from torch_max_backend.engines.steps.planner.plan import (
     JumpStep,
     Memory,
@@ -22,14 +22,14 @@ from torch_max_backend.engines.steps.planner.plan import (
     ProgramStep,
     SizeText,
     Step,
+    itemsize,
 )
 from torch_max_backend.engines.steps.planner.sizes import dense_strides
 from torch_max_backend.engines.steps.program_libraries import NOTHING
 from torch_max_backend.engines.steps.program_libraries import addresses as addresses_of_programs
-from torch_max_backend.engines.steps.program_pairs import Operand, paired
+from torch_max_backend.engines.steps.program_pairs import Operand, Paired, paired
 from torch_max_backend.engines.steps.program_rows import encode
 from torch_max_backend.engines.steps.programs import Row
-from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.errors import ExecutionError
 from torch_max_backend.runtime import large
 
@@ -44,8 +44,11 @@ class Sized:
         plan: The plan.
         symbols: The values of its symbols.
         values: The value of each size that is an expression.
-        kernels: The address of each kernel's shell.
-        constants: The plan's.
+        kernels: The rows of kernels, by number.
+        programs: Those of programs as far as they are the same for all sizes, by number: those that
+            are not there are made, and kept there if ``static`` has them.
+        static: The numbers of rows of programs of which no size is an expression.
+        constants: The addresses of the plan's.
     """
 
     def __init__(
@@ -53,13 +56,16 @@ class Sized:
         plan: Plan,
         symbols: tuple[int, ...],
         values: Mapping[str, int],
-        kernels: Mapping[Instance, int],
-        constants: Sequence[torch.Tensor],
+        kernels: Mapping[int, KernelRow],
+        programs: dict[int, tuple[Paired, Row]],
+        static: Collection[int],
+        constants: Sequence[int],
     ) -> None:
         self.plan = plan
         self.symbols = symbols
         self._values = values
         self._kernels = kernels
+        self._known, self._static = programs, static
         self._constants = constants
         for a, b in plan.checks:
             if self.size(a) != self.size(b):
@@ -119,45 +125,27 @@ class Sized:
         tells."""
         memory = self.plan.memory[number]
         if memory.kind == "constant":
-            return self._constants[memory.index].data_ptr()
+            return self._constants[memory.index]
         if memory.kind in ("sizes", "range"):
             return self._filled[number].data_ptr()
         if memory.kind == "temporary":
             return self._offsets[number]
         return 0
 
-    def _row(self, number: int, step: Step) -> tuple[list[int], list[tuple[int, int, int]]]:
+    def _row(self, number: int, step: Step) -> tuple[Words, Places]:
         if isinstance(step, ProgramStep):
             return self._program(number, step)
         if isinstance(step, JumpStep):
             # No shell; its length; the flag's address; where the target is, and its number.
             flags = [(2, p.memory, self._offset(p)) for p in step.inputs]
             return [0, 5, 0, 0, step.target], flags
-        words = [self._kernels[instance_of(step, self.plan.memory)], 0]
-        places = []
-        for place in (*step.outputs, *step.inputs):
-            places.append((len(words), place.memory, self._offset(place)))
-            words.append(0)
-            words += map(self.size, place.shape)
-            words += map(self.size, place.strides)
-        words[1] = len(words)
-        return words, places
+        return self._kernels[number].filled(self._values)
 
     def _offset(self, place: Place) -> int:
         return self.size(place.offset) * itemsize(self.plan.memory[place.memory].dtype)
 
-    def _program(
-        self, number: int, step: ProgramStep
-    ) -> tuple[list[int], list[tuple[int, int, int]]]:
-        form = paired(step.program, self._operands(step.inputs), self._operands(step.outputs))
-        row = encode(
-            form.program,
-            [self.size(n) for n in step.space],
-            form.input_strides,
-            form.output_strides,
-            # Memory of their own is never where another's is.
-            apart={p.memory for p in step.inputs}.isdisjoint(p.memory for p in step.outputs),
-        )
+    def _program(self, number: int, step: ProgramStep) -> tuple[Words, Places]:
+        form, row = self._known.get(number) or self._encode(number, step)
         if form.program is step.program:
             row = self._paired(number, step, row)
         else:
@@ -167,7 +155,21 @@ class Sized:
         found = [(w, step.inputs[i]) for w, i in zip(row.inputs, form.inputs, strict=True)]
         found += [(w, step.outputs[i]) for w, i in zip(row.outputs, form.outputs, strict=True)]
         places = [(word, p.memory, self._offset(p)) for word, p in found]
-        return list(row.words), places
+        return row.words, places
+
+    def _encode(self, number: int, step: ProgramStep) -> tuple[Paired, Row]:
+        form = paired(step.program, self._operands(step.inputs), self._operands(step.outputs))
+        row = encode(
+            form.program,
+            [self.size(n) for n in step.space],
+            form.input_strides,
+            form.output_strides,
+            # Memory of their own is never where another's is.
+            apart={p.memory for p in step.inputs}.isdisjoint(p.memory for p in step.outputs),
+        )
+        if number in self._static:
+            self._known[number] = form, row
+        return form, row
 
     def _operands(self, places: Sequence[Place]) -> list[Operand]:
         return [
@@ -201,7 +203,8 @@ class Sized:
 
     def _set(self, number: int, address: int) -> None:
         """Have another function run a row."""
-        self.rows[number][0][0] = address
+        words, places = self.rows[number]
+        self.rows[number] = [address, *words[1:]], places
         for table in list(self._tables):
             table.words[table.starts[number]] = address
 
@@ -220,11 +223,6 @@ class Sized:
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of a tensor of torch's own."""
     return tuple(max(s, 1) for s in dense_strides(shape) if isinstance(s, int))
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
-    return getattr(torch, dtype).itemsize
 
 
 class Table:
@@ -252,17 +250,19 @@ class Table:
         # For each word with an address of a temporary, how far that is from the arena's start.
         self._temporaries: list[tuple[int, int]] = []
         at = 0
+        memories = sized.plan.memory
         for words, places in sized.rows:
             self.starts.append(at)
             self.words[at : at + len(words)] = words
             for word, number, offset in places:
-                memory = sized.plan.memory[number]
-                if memory.kind == "input":
-                    self.inputs.setdefault(memory.index, []).append((at + word, offset))
-                elif memory.kind == "output":
-                    self.outputs[memory.index].append((at + word, offset))
-                elif memory.kind == "temporary":
+                memory = memories[number]
+                kind = memory.kind
+                if kind == "temporary":
                     self._temporaries.append((at + word, sized.address(number) + offset))
+                elif kind == "input":
+                    self.inputs.setdefault(memory.index, []).append((at + word, offset))
+                elif kind == "output":
+                    self.outputs[memory.index].append((at + word, offset))
                 else:
                     self.words[at + word] = sized.address(number) + offset
             at += len(words)

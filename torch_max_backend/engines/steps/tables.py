@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from torch_max_backend.engines.steps.libraries import addresses, block_runner
+from torch_max_backend.engines.steps import libraries
+from torch_max_backend.engines.steps.kernel_rows import KernelRow
 from torch_max_backend.engines.steps.planner.instances import instance_of
-from torch_max_backend.engines.steps.planner.plan import KernelStep, Plan, ProgramStep
+from torch_max_backend.engines.steps.planner.plan import (
+    KernelStep,
+    Plan,
+    ProgramStep,
+    SizeText,
+    Step,
+)
 from torch_max_backend.engines.steps.program_libraries import prepare
+from torch_max_backend.engines.steps.program_pairs import Paired
+from torch_max_backend.engines.steps.programs import Row
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.engines.steps.table import Sized
 from torch_max_backend.graph.expressions import evaluator
@@ -23,12 +32,12 @@ def kernels_of(plan: Plan) -> Mapping[Instance, int]:
     Raises:
         CompilationError: A library cannot be built.
     """
-    block_runner()
+    libraries.block_runner()
     kernels = [
         instance_of(s, p.memory) for p in plan.stages for s in p.steps if isinstance(s, KernelStep)
     ]
     prepare(dict.fromkeys(s.program for s in plan.all_steps if isinstance(s, ProgramStep)))
-    return addresses(list(dict.fromkeys(kernels)))
+    return libraries.addresses(list(dict.fromkeys(kernels)))
 
 
 class Tables:
@@ -47,7 +56,19 @@ class Tables:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.constants = [_aligned(c) for c in plan.constants]
-        self._kernels = kernels_of(plan)
+        self._constants = [c.data_ptr() for c in self.constants]
+        addresses = kernels_of(plan)
+        self._kernels = {
+            i: KernelRow.of(step, plan.memory, addresses[instance_of(step, plan.memory)])
+            for i, step in enumerate(plan.steps)
+            if isinstance(step, KernelStep)
+        }
+        self._static = {
+            i
+            for i, step in enumerate(plan.steps)
+            if isinstance(step, ProgramStep) and not any(isinstance(n, str) for n in _sizes(step))
+        }
+        self._programs: dict[int, tuple[Paired, Row]] = {}
         texts = sorted(_texts(plan))
         self._texts = texts
         self._evaluate: Callable[..., list[int]] | None = None
@@ -75,7 +96,8 @@ class Tables:
         values: dict[str, int] = {}
         if self._evaluate is not None:
             values = dict(zip(self._texts, self._evaluate(*symbols), strict=True))
-        made = Sized(self.plan, symbols, values, self._kernels, self.constants)
+        programs = self._programs, self._static
+        made = Sized(self.plan, symbols, values, self._kernels, *programs, self._constants)
         with self._lock:
             while len(self._sized) >= self.KEPT:
                 self._sized.pop(next(iter(self._sized))).retire()
@@ -90,16 +112,21 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().clone()
 
 
+def _sizes(step: Step) -> Iterator[SizeText]:
+    """All sizes, strides and offsets of a step."""
+    for place in (*step.outputs, *step.inputs):
+        yield from place.shape
+        yield from place.strides
+        yield place.offset
+    if isinstance(step, ProgramStep):
+        yield from step.space
+
+
 def _texts(plan: Plan) -> set[str]:
     """All sizes of a plan that are expressions."""
     found: set[Any] = set()
     for step in plan.steps:
-        for place in (*step.outputs, *step.inputs):
-            found.update(place.shape)
-            found.update(place.strides)
-            found.add(place.offset)
-        if isinstance(step, ProgramStep):
-            found.update(step.space)
+        found.update(_sizes(step))
     for memory in plan.memory:
         found.add(memory.size)
     for _, shape in plan.outputs:

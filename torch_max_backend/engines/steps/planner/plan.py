@@ -14,6 +14,11 @@ from torch_max_backend.engines.steps.programs import Program
 SizeText = int | str
 
 
+def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
+    return getattr(torch, dtype).itemsize
+
+
 @dataclass(frozen=True)
 class Memory:
     """Memory that steps read and write.
