@@ -15,6 +15,7 @@ from torch_max_backend.engines.steps.plan_text import text_of
 from torch_max_backend.engines.steps.planned import planned
 from torch_max_backend.engines.steps.planner.plan import KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable
+from torch_max_backend.engines.steps.serialize import deserialized, serialized
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
 
@@ -73,7 +74,10 @@ def test_counts_of_what_was_counted_are_stages_of_their_own() -> None:
         few = some[some > 0.5]
         return few[few > 1], some.sum()
 
-    assert len(_plan(function, X).stages) == 4
+    plan = _plan(function, X)
+    assert len(plan.stages) == 4
+    artifact = serialized(plan)
+    assert serialized(deserialized(artifact)) == artifact
 
 
 def test_constants_and_sizes_are_not_handed_on() -> None:

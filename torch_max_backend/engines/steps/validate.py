@@ -64,8 +64,10 @@ def _check_then(plan: Plan, then: Then) -> None:
         raise ValueError("a count is no number")
     if then.plan.symbols.keys() - plan.symbols.keys() - set(then.names):
         raise ValueError("a symbol of the plan that follows is unknown")
+    following = then.plan
+    made = following.outputs if following.then is None else following.then.results
     for before, k in then.results:
-        if not 0 <= k < len((plan if before else then.plan).outputs):
+        if not 0 <= k < len(plan.outputs if before else made):
             raise ValueError("a result is of no plan")
 
 
