@@ -93,6 +93,14 @@ def _unet(dtype: torch.dtype) -> Case:
     return lambda x: model(x), {"x": torch.randn(1, 1, 128, 128).to(dtype)}
 
 
+def _experts(dtype: torch.dtype) -> Case:
+    from benchmarks.processes.routed import BATCHES, TOKENS, WIDTH, Routed
+
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+    model = Routed().eval().to(dtype)
+    return lambda x: model(x), {"x": torch.randn(BATCHES, TOKENS, WIDTH).to(dtype)}
+
+
 def _add(dtype: torch.dtype) -> Case:
     return lambda x, y: x + y, {name: torch.randn(8, 8).to(dtype) for name in "xy"}
 
@@ -118,6 +126,7 @@ CASES: Mapping[str, Maker] = {
     "efficientnet_b0": _image("efficientnet_b0", 1),
     "convnext_atto": _image("convnext_atto", 1, "timm"),
     "unet": _unet,
+    "experts": _experts,
 }
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
