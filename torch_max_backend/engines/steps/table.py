@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet, finalize
 
@@ -37,6 +38,23 @@ from torch_max_backend.runtime import large
 _TEXT = 2048
 
 
+@dataclass
+class Shared:
+    """What is the same for all sizes of a plan.
+
+    Attributes:
+        kernels: The rows of kernels as far as they are, by number.
+        static: The numbers of the rows of programs that are, as no size of them is an expression.
+        constants: The addresses of the plan's constants.
+        programs: Those of ``static`` that were made.
+    """
+
+    kernels: Mapping[int, KernelRow]
+    static: Collection[int]
+    constants: Sequence[int]
+    programs: dict[int, tuple[Paired, Row]] = field(default_factory=dict)
+
+
 class Sized:
     """A plan for given sizes: what all its tables share.
 
@@ -44,11 +62,7 @@ class Sized:
         plan: The plan.
         symbols: The values of its symbols.
         values: The value of each size that is an expression.
-        kernels: The rows of kernels, by number.
-        programs: Those of programs as far as they are the same for all sizes, by number: those that
-            are not there are made, and kept there if ``static`` has them.
-        static: The numbers of rows of programs of which no size is an expression.
-        constants: The addresses of the plan's.
+        shared: What is the same for other sizes.
     """
 
     def __init__(
@@ -56,17 +70,12 @@ class Sized:
         plan: Plan,
         symbols: tuple[int, ...],
         values: Mapping[str, int],
-        kernels: Mapping[int, KernelRow],
-        programs: dict[int, tuple[Paired, Row]],
-        static: Collection[int],
-        constants: Sequence[int],
+        shared: Shared,
     ) -> None:
         self.plan = plan
         self.symbols = symbols
         self._values = values
-        self._kernels = kernels
-        self._known, self._static = programs, static
-        self._constants = constants
+        self._shared = shared
         for a, b in plan.checks:
             if self.size(a) != self.size(b):
                 told = " and ".join(
@@ -125,7 +134,7 @@ class Sized:
         tells."""
         memory = self.plan.memory[number]
         if memory.kind == "constant":
-            return self._constants[memory.index]
+            return self._shared.constants[memory.index]
         if memory.kind in ("sizes", "range"):
             return self._filled[number].data_ptr()
         if memory.kind == "temporary":
@@ -139,13 +148,13 @@ class Sized:
             # No shell; its length; the flag's address; where the target is, and its number.
             flags = [(2, p.memory, self._offset(p)) for p in step.inputs]
             return [0, 5, 0, 0, step.target], flags
-        return self._kernels[number].filled(self._values)
+        return self._shared.kernels[number].filled(self._values)
 
     def _offset(self, place: Place) -> int:
         return self.size(place.offset) * itemsize(self.plan.memory[place.memory].dtype)
 
     def _program(self, number: int, step: ProgramStep) -> tuple[Words, Places]:
-        form, row = self._known.get(number) or self._encode(number, step)
+        form, row = self._shared.programs.get(number) or self._encode(number, step)
         if form.program is step.program:
             row = self._paired(number, step, row)
         else:
@@ -167,8 +176,8 @@ class Sized:
             # Memory of their own is never where another's is.
             apart={p.memory for p in step.inputs}.isdisjoint(p.memory for p in step.outputs),
         )
-        if number in self._static:
-            self._known[number] = form, row
+        if number in self._shared.static:
+            self._shared.programs[number] = form, row
         return form, row
 
     def _operands(self, places: Sequence[Place]) -> list[Operand]:

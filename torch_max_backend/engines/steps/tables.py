@@ -19,10 +19,8 @@ from torch_max_backend.engines.steps.planner.plan import (
     Step,
 )
 from torch_max_backend.engines.steps.program_libraries import prepare
-from torch_max_backend.engines.steps.program_pairs import Paired
-from torch_max_backend.engines.steps.programs import Row
 from torch_max_backend.engines.steps.shells import Instance
-from torch_max_backend.engines.steps.table import Sized
+from torch_max_backend.engines.steps.table import Shared, Sized
 from torch_max_backend.graph.expressions import evaluator
 
 
@@ -45,6 +43,7 @@ class Tables:
 
     Args:
         plan: The plan.
+        addresses: Those of its kernels, if they are known.
 
     Raises:
         CompilationError: A kernel cannot be built.
@@ -53,28 +52,30 @@ class Tables:
     # How many sizes are remembered.
     KEPT = 32
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, addresses: Mapping[Instance, int] | None = None) -> None:
         self.plan = plan
         self.constants = [_aligned(c) for c in plan.constants]
-        self._constants = [c.data_ptr() for c in self.constants]
-        addresses = kernels_of(plan)
-        self._kernels = {
-            i: KernelRow.of(step, plan.memory, addresses[instance_of(step, plan.memory)])
-            for i, step in enumerate(plan.steps)
-            if isinstance(step, KernelStep)
-        }
-        self._static = {
-            i
-            for i, step in enumerate(plan.steps)
-            if isinstance(step, ProgramStep) and not any(isinstance(n, str) for n in _sizes(step))
-        }
-        self._programs: dict[int, tuple[Paired, Row]] = {}
+        found = kernels_of(plan) if addresses is None else addresses
+        steps = [*enumerate(plan.steps)]
+        self._shared = Shared(
+            {
+                i: KernelRow.of(step, plan.memory, found[instance_of(step, plan.memory)])
+                for i, step in steps
+                if isinstance(step, KernelStep)
+            },
+            {
+                i
+                for i, step in steps
+                if isinstance(step, ProgramStep) and all(isinstance(n, int) for n in _sizes(step))
+            },
+            [c.data_ptr() for c in self.constants],
+        )
         texts = sorted(_texts(plan))
         self._texts = texts
         self._evaluate: Callable[..., list[int]] | None = None
         if texts:
             self._evaluate = evaluator(texts, list(plan.symbols))
-        self._then = None if plan.then is None else Tables(plan.then.plan)
+        self._then = None if plan.then is None else Tables(plan.then.plan, found)
         self._sized: dict[tuple[int, ...], Sized] = {}
         self._lock = threading.Lock()
 
@@ -96,8 +97,7 @@ class Tables:
         values: dict[str, int] = {}
         if self._evaluate is not None:
             values = dict(zip(self._texts, self._evaluate(*symbols), strict=True))
-        programs = self._programs, self._static
-        made = Sized(self.plan, symbols, values, self._kernels, *programs, self._constants)
+        made = Sized(self.plan, symbols, values, self._shared)
         with self._lock:
             while len(self._sized) >= self.KEPT:
                 self._sized.pop(next(iter(self._sized))).retire()
