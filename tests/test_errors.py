@@ -108,7 +108,7 @@ def test_a_failing_lowering(hypot: Callable[[Any], None]) -> None:
 def test_kernels_that_cannot_be_built_are_told_or_left_to_max(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch_max_backend.engines.steps import table
+    from torch_max_backend.engines.steps import tables
 
     def fail(*args: Any) -> Any:
         raise LibraryError("The Mojo compiler could not build gemm.so (exit status 1).", "no room")
@@ -116,7 +116,7 @@ def test_kernels_that_cannot_be_built_are_told_or_left_to_max(
     def compiles(jobs: Any) -> Any:
         raise CompilationError("MAX was asked")
 
-    monkeypatch.setattr(table, "kernels_of", fail)
+    monkeypatch.setattr(tables, "kernels_of", fail)
     monkeypatch.setattr("torch_max_backend.driver.job.compile_together", compiles)
     for engine, words in (("steps", "could not build gemm"), ("auto", "MAX was asked")):
         monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
