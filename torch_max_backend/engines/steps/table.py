@@ -244,40 +244,21 @@ class Table:
 
     def __init__(self, sized: Sized) -> None:
         self.sized = sized
-        count = sum(len(words) for words, _ in sized.rows)
-        self._words = torch.zeros(max(count, 1), dtype=torch.int64, device="cpu")
         self._text = torch.zeros(_TEXT, dtype=torch.uint8, device="cpu")
         self._context = torch.tensor(
             [self._text.data_ptr(), _TEXT, 0, 0], dtype=torch.int64, device="cpu"
         )
         self.rows = len(sized.rows)
-        of_words: Any = ctypes.c_int64 * max(count, 1)
-        self.words = of_words.from_address(self._words.data_ptr())
         self.inputs: dict[int, list[tuple[int, int]]] = {}
         self.outputs: list[list[tuple[int, int]]] = [[] for _ in sized.outputs]
         self.starts: list[int] = []
         # For each word with an address of a temporary, how far that is from the arena's start.
         self._temporaries: list[tuple[int, int]] = []
-        at = 0
-        memories = sized.plan.memory
-        for words, places in sized.rows:
-            self.starts.append(at)
-            self.words[at : at + len(words)] = words
-            for word, number, offset in places:
-                memory = memories[number]
-                kind = memory.kind
-                if kind == "temporary":
-                    self._temporaries.append((at + word, sized.address(number) + offset))
-                elif kind == "input":
-                    self.inputs.setdefault(memory.index, []).append((at + word, offset))
-                elif kind == "output":
-                    self.outputs[memory.index].append((at + word, offset))
-                else:
-                    self.words[at + word] = sized.address(number) + offset
-            at += len(words)
-        for start, step in zip(self.starts, sized.plan.steps, strict=True):
-            if isinstance(step, JumpStep):
-                self.words[start + 3] = [*self.starts, at][step.target]
+        words = self._filled(sized)
+        self._words = torch.empty(len(words), dtype=torch.int64, device="cpu")
+        of_words: Any = ctypes.c_int64 * len(words)
+        self.words = of_words.from_address(self._words.data_ptr())
+        self.words[:] = words
         self._arena: torch.Tensor | None = None
         self._start = 0
         if not sized.shares:
@@ -296,6 +277,31 @@ class Table:
         # What the loop over the rows takes.
         self.block = self._block.data_ptr()
         sized.add(self)
+
+    def _filled(self, sized: Sized) -> list[int]:
+        """The words of all rows, with the addresses that are known; notes where others come."""
+        found: list[int] = []
+        memories = sized.plan.memory
+        temporaries, inputs, outputs = self._temporaries, self.inputs, self.outputs
+        for words, places in sized.rows:
+            at = len(found)
+            self.starts.append(at)
+            found += words
+            for word, number, offset in places:
+                memory = memories[number]
+                kind = memory.kind
+                if kind == "temporary":
+                    temporaries.append((at + word, sized.address(number) + offset))
+                elif kind == "input":
+                    inputs.setdefault(memory.index, []).append((at + word, offset))
+                elif kind == "output":
+                    outputs[memory.index].append((at + word, offset))
+                else:
+                    found[at + word] = sized.address(number) + offset
+        for start, step in zip(self.starts, sized.plan.steps, strict=True):
+            if isinstance(step, JumpStep):
+                found[start + 3] = [*self.starts, len(found)][step.target]
+        return found or [0]
 
     def enter(self) -> torch.Tensor:
         """Memory for the temporaries of one call, to be held until that ends; for tables whose
