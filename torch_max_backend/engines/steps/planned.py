@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx import GraphModule
 
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
@@ -30,7 +29,7 @@ def planned(trace: Trace) -> Plan:
             graph = graph_of(trace)
         return plan_of(graph)
     except NotPlanned as e:
-        refused = [(node, _reason(node, reason)) for node, reason in e.all]
+        refused = e.all
         failed = StepsError(
             "The steps engine cannot run this graph:",
             *(
@@ -52,13 +51,6 @@ def planned(trace: Trace) -> Plan:
             "torch_max_backend.debug.repro writes.",
             'Until it is mended: engine="max".',
         ) from e
-
-
-def _reason(node: Node | None, reason: str) -> str:
-    """Why an operator has no step; of one whose result has sizes that data decides, that, not what
-    in its lowering."""
-    unbacked = node is not None and free_unbacked_symbols(node.meta.get("val"))
-    return "a size that depends on data" if unbacked else reason
 
 
 def on_cpu(module: GraphModule) -> bool:

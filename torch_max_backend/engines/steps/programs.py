@@ -88,7 +88,7 @@ class Row:
 
 Operation = tuple[str, ...]
 
-# Integers of which torch has no more than these operations, in libraries of their own.
+# Bytes of integers that few graphs have: casts from and to them are in their libraries alone.
 UNSIGNED = {"uint64": 8, "uint32": 4, "uint16": 2}
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", *UNSIGNED)
 SIZES = {

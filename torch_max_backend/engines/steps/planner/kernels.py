@@ -17,17 +17,21 @@ _STRIDED = {
     "tmb_softmax": {0: 1},
     "tmb_lookup": {0: 1},
     "tmb_reduce": {0: 0},
-    # What only tells a size.
-    "tmb_bincount": {2: 0},
-    "tmb_consecutive": {2: 0},
-    "tmb_repeated": {1: 0},
-    "tmb_take_true": {2: 0},
-    "tmb_true_at": {1: 0},
+}
+# Kernels with an operand that only tells a size, and its number: no memory is filled for it.
+SIZE_OPERANDS = {
+    "tmb_bincount": 2,
+    "tmb_consecutive": 2,
+    "tmb_repeated": 1,
+    "tmb_take_true": 2,
+    "tmb_true_at": 1,
 }
 
 
 def takes_strides(symbol: str, index: int, view: View) -> bool:
     """Whether a kernel takes an operand as it lies, though it is not dense."""
+    if SIZE_OPERANDS.get(symbol) == index:
+        return True
     dense = _STRIDED.get(symbol, {}).get(index)
     if dense is None or not view.shape:
         return False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torch_max_backend.engines.steps.planner.graph import Node, Value
+from torch_max_backend.engines.steps.planner.kernels import SIZE_OPERANDS
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.sizes import (
     Size,
@@ -266,16 +267,13 @@ def _is_made_by_a_program(lowering: Lowering, view: View) -> bool:
     return len(makers) == 1 and isinstance(makers[0], Pointwise) and makers[0].name != "copy"
 
 
-def _sized(operand: int) -> Callable[[Lowering, Node], None]:
-    """A kernel of which one operand only tells a size: no numbers are written for it."""
-
-    def lower(lowering: Lowering, node: Node) -> None:
-        value = node.operands[operand]
-        zero = Value("int64", (1,))
-        lowering.constant(zero, torch.zeros(1, dtype=torch.int64))
-        lowering.kernel(node, {operand: lowering.view(zero).broadcast(value.shape)})
-
-    return lower
+def _with_size(lowering: Lowering, node: Node) -> None:
+    """A kernel of which one operand only tells a size: a number that stands everywhere there."""
+    operand = SIZE_OPERANDS[node.attributes["symbol"]]
+    zero = Value("int64", (1,))
+    lowering.constant(zero, torch.zeros(1, dtype=torch.int64))
+    shape = node.operands[operand].shape
+    lowering.kernel(node, {operand: lowering.view(zero).broadcast(shape)})
 
 
 def _attention(lowering: Lowering, node: Node) -> None:
@@ -361,10 +359,6 @@ KERNELS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "tmb_reduce": _reduce,
     "tmb_cumsum": _cumsum,
     "tmb_attention": _attention,
-    "tmb_bincount": _sized(2),
-    "tmb_consecutive": _sized(2),
-    "tmb_repeated": _sized(1),
-    "tmb_take_true": _sized(2),
-    "tmb_true_at": _sized(1),
+    **dict.fromkeys(SIZE_OPERANDS, _with_size),
 }
 """Kernels of this package of which a view may be taken, or whose operands may be views."""

@@ -7,7 +7,7 @@ computed before such a size is known is one plan, and the rest, which may be cut
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,9 +159,8 @@ def _joined(graph: StepGraph, halves: _Halves) -> Cut:
 
 def _results_of_first(graph: StepGraph, halves: _Halves) -> dict[Value, None]:
     """The results of the graph that its first half computes: no views of arguments."""
-    bases = {v: halves.base(v) for v in graph.outputs if v in halves.makers}
-    made = {v: b for v, b in bases.items() if b in halves.makers and b not in halves.fixed}
-    return dict.fromkeys(made)
+    made = halves.makers.keys() - halves.fixed
+    return {v: None for v in graph.outputs if v in halves.makers and halves.base(v) in made}
 
 
 def _read_by(node: Node) -> list[Value]:
@@ -181,6 +180,6 @@ def _sizes_in(node: Node) -> Iterator[Size]:
     for attribute in node.attributes.values():
         if isinstance(attribute, tuple):
             yield from (s for s in attribute if isinstance(s, Expr))
-    inner: Iterable[Node] = (n for block in node.blocks for n in block.nodes)
-    for each in inner:
-        yield from _sizes_in(each)
+    for block in node.blocks:
+        for inner in block.nodes:
+            yield from _sizes_in(inner)
