@@ -6,6 +6,7 @@ from std.math import ceildiv
 from std.memory import unsafe_memcpy
 from std.utils.index import IndexList
 
+from ..core.counts import counts_before
 from ..core.memory import Address, untracked
 from ..core.team import parallelism_level, sync_parallelize
 
@@ -36,27 +37,20 @@ struct CountTrue:
 
 def _before(flags: Address[DType.bool], n: Int, part: Int) -> List[Int]:
     """How many flags are set before each part of so many, and at last in all."""
-    var parts = ceildiv(n, part)
-    var before = List[Int](length=parts + 1, fill=0)
-    var bp = untracked(before.unsafe_ptr())
     var bytes = flags.unsafe_bitcast[UInt8]()
 
-    def work(number: Int) {var bytes, var bp, var n, var part}:
-        var at = number * part
-        var end = min(n, at + part)
+    def count(lower: Int, upper: Int) {var bytes} -> Int:
+        var at = lower
         var total = 0
-        while at + WIDTH <= end:
+        while at + WIDTH <= upper:
             total += Int(bytes.unsafe_load[width=WIDTH](at).reduce_add())
             at += WIDTH
-        while at < end:
+        while at < upper:
             total += Int(bytes[unsafe_offset=at])
             at += 1
-        bp[unsafe_offset=number + 1] = total
+        return total
 
-    sync_parallelize(work, parts)
-    for number in range(parts):
-        before[number + 1] += before[number]
-    return before^
+    return counts_before(count, n, part)
 
 
 @always_inline

@@ -4,12 +4,15 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, iota
 
+from ..core.counts import counts_before
 from ..core.lines import each_line
 from ..core.memory import Address, untracked
 from ..core.team import sync_parallelize
 
 # Rows of a part of the work.
 comptime PART = 32768
+# Elements that are looked at together.
+comptime LANES = 16
 
 
 @always_inline
@@ -96,10 +99,6 @@ def _is_new[dtype: DType, //](row: Address[dtype], width: Int) -> Bool:
     return differs
 
 
-# Elements that are looked at together.
-comptime LANES = 16
-
-
 @always_inline
 def _new_from[dtype: DType, //](values: Address[dtype], at: Int) -> Int:
     """How many of the elements from there on, of as many as are looked at together, differ from
@@ -113,26 +112,19 @@ def _runs_before[
     dtype: DType, //
 ](rows: Address[dtype], n: Int, width: Int) -> List[Int]:
     """How many runs of equal rows begin before each part, and at last how many there are."""
-    var parts = ceildiv(n, PART)
-    var before = List[Int](length=parts + 1, fill=0)
-    var bp = untracked(before.unsafe_ptr())
 
-    def work(part: Int) {var rows, var bp, var n, var width}:
-        var total = Int(part == 0)
-        var i = max(part * PART, 1)
-        var end = min(n, (part + 1) * PART)
-        while width == 1 and i + LANES <= end:
+    def count(lower: Int, upper: Int) {var rows, var width} -> Int:
+        var total = Int(lower == 0)
+        var i = max(lower, 1)
+        while width == 1 and i + LANES <= upper:
             total += _new_from(rows, i)
             i += LANES
-        while i < end:
+        while i < upper:
             total += Int(_is_new(rows.unsafe_offset(i * width), width))
             i += 1
-        bp[unsafe_offset=part + 1] = total
+        return total
 
-    sync_parallelize(work, parts)
-    for part in range(parts):
-        before[part + 1] += before[part]
-    return before^
+    return counts_before(count, n, PART)
 
 
 @register("tmb_count_runs")
