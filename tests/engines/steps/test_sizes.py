@@ -8,8 +8,10 @@ from weakref import WeakSet
 import pytest
 import torch
 
+from tests.engines.steps.plans import traced
 from torch_max_backend import max_backend
 from torch_max_backend.engines.steps import run, table, tables
+from torch_max_backend.engines.steps.sized import Sized
 
 
 def test_sizes_that_are_dropped_leave_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +19,7 @@ def test_sizes_that_are_dropped_leave_no_memory(monkeypatch: pytest.MonkeyPatch)
     made: WeakSet[table.Table] = WeakSet()
 
     class Noted(table.Table):
-        def __init__(self, sized: table.Sized) -> None:
+        def __init__(self, sized: Sized) -> None:
             super().__init__(sized)
             made.add(self)
 
@@ -37,3 +39,31 @@ def test_sizes_that_are_dropped_leave_no_memory(monkeypatch: pytest.MonkeyPatch)
         assert len(made) <= 5
     finally:
         gc.enable()
+
+
+def _parts(x: torch.Tensor) -> list[torch.Tensor]:
+    """Kernels and programs; a view whose place sizes tell; what rows of programs look like depends
+    on sizes, and a pair of them is one function where rows are long."""
+    centred = x - x.sum(-1, keepdim=True)
+    half = x[x.shape[0] // 2 :].sin()
+    return [centred, half @ half.t(), torch.arange(x.shape[0]) + half.sum(), x.t() * 2]
+
+
+def test_tables_of_later_sizes_are_as_if_they_were_the_first() -> None:
+    plan, _ = traced(_parts, [torch.randn(6, 300)], dynamic=True)
+    later, forms = tables.Tables(plan), set()
+    for shape in ((6, 300), (8, 300), (6, 5), (6, 300), (700, 40), (3, 2000), (8, 300)):
+        found, first = later.of(shape), tables.Tables(plan).of(shape)
+        for sized in (found, first):
+            for word, _, _ in (*sized.addresses.filled, *sized.addresses.constants):
+                # Of other tensors, whose contents are equal.
+                sized.words[word] = 0
+        assert found.words == first.words
+        assert found.addresses == first.addresses
+        assert (found.temporaries, found.arena) == (first.temporaries, first.arena)
+        assert (found.outputs, found.programs) == (first.outputs, first.programs)
+        forms.add(len(found.words))
+    assert len(forms) > 2, "rows of one form only"
+    assert found.addresses.filled
+    assert found._joined, "no pair"
+    assert not later.of((6, 5))._joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 
 # Of the vectors of any processor; and what kernels may read past an end.
@@ -32,6 +33,5 @@ def offsets(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[lis
                 at = max(at, end)
         result[i] = at
         total = max(total, at + need)
-        placed.append((at, at + need, first, last))
-        placed.sort()
+        insort(placed, (at, at + need, first, last))
     return result, total

@@ -63,14 +63,16 @@ class Given:
     """The inputs of one call whose memory differs from call to call.
 
     Attributes:
-        addresses: The number of each, and where it lies.
         count: How many inputs there are so far, with all others.
+        static: Where the arguments lie whose memory rarely changes.
+        addresses: The number of each that does change, and where it lies.
         held: What has to live until the call ends.
         pending: Arguments that are written to and that have no such memory, with what stands in
             for them.
     """
 
     count: int
+    static: list[int]
     addresses: list[tuple[int, int]] = field(default_factory=list)
     held: list[torch.Tensor] = field(default_factory=list)
     pending: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)

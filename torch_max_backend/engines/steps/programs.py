@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ class Program:
     instructions: tuple[Instruction, ...]
     outputs: tuple[int, ...]
     reductions: tuple[tuple[str, int], ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Programs are looked up for each table."""
+        return hash((self.inputs, self.instructions, self.outputs, self.reductions))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from torch_max_backend.engines.steps.call import written_out
 from torch_max_backend.engines.steps.inputs import Given, Inputs
 from torch_max_backend.engines.steps.plan_text import times_table
 from torch_max_backend.engines.steps.planner.plan import Plan
-from torch_max_backend.engines.steps.table import Sized, Table
+from torch_max_backend.engines.steps.sized import Sized
+from torch_max_backend.engines.steps.table import Table
 from torch_max_backend.engines.steps.tables import Tables
 from torch_max_backend.graph.signature_schema import Signature
 from torch_max_backend.process import fork_safety
@@ -96,6 +97,8 @@ class StepExecutable:
         self._rebuilds = rebuilds if any(r is not None for r in rebuilds) else None
         inputs = Inputs.of(signature, constants, static)
         self._fixed, self._static, self._moving = inputs.fixed, inputs.static, inputs.moving
+        # Where parameters and buffers were when all of them were dense.
+        self._dense: list[int] = []
         self._scalars, self._seeds, carriers = inputs.scalars, inputs.seeds, inputs.carriers
         self._symbols = [
             self._symbol_source(signature, k, axis, carriers) for k, axis in plan.symbols.values()
@@ -203,7 +206,8 @@ class StepExecutable:
     def _call(
         self, arguments: list[Any], sized: Sized, symbols: list[Any], numbers: Any
     ) -> list[Any]:
-        given = Given(len(self._signature.inputs))
+        static = [_address(arguments[i]) for _, i in self._static]
+        given = Given(len(self._signature.inputs), static)
         for k, item in self._moving:
             tensor = arguments[item.index]
             if item.order is not None:
@@ -248,10 +252,8 @@ class StepExecutable:
         except IndexError:
             table = self._new_table(sized)
         words = table.words
-        if self._static:
-            known = [_address(arguments[i]) for _, i in self._static]
-            if known != table.known:
-                self._bind_static(table, arguments, known)
+        if given.static != table.known:
+            self._bind_static(table, arguments, given.static)
         for k, address in given.addresses:
             for word, offset in table.inputs.get(k, ()):
                 words[word] = address + offset
@@ -291,11 +293,11 @@ class StepExecutable:
         return table
 
     def _bind_static(self, table: Table, arguments: list[Any], known: list[int]) -> None:
-        """Parameters and buffers have moved."""
-        dense = True
+        """Parameters and buffers have moved, or the table is new."""
+        checked, dense = known == self._dense, True
         for (k, i), address in zip(self._static, known, strict=True):
             tensor = arguments[i]
-            if not tensor.is_contiguous() or tensor.is_neg():
+            if not checked and (not tensor.is_contiguous() or tensor.is_neg()):
                 contiguous = plain(tensor.detach())
                 table.copies[k] = contiguous
                 address, dense = contiguous.data_ptr(), False
@@ -303,6 +305,8 @@ class StepExecutable:
                 table.words[word] = address + offset
         # A copy is made anew for each call: who knows what has been written to.
         table.known = known if dense else []
+        if dense:
+            self._dense = known
 
     def _error(self, table: Table, row: int, arguments: list[Any]) -> Exception:
         step = table.sized.plan.steps[row]

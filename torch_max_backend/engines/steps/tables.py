@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torch_max_backend.engines.steps import libraries
-from torch_max_backend.engines.steps.kernel_rows import KernelRow
 from torch_max_backend.engines.steps.planner.instances import instance_of
 from torch_max_backend.engines.steps.planner.plan import (
     KernelStep,
     Plan,
     ProgramStep,
-    SizeText,
-    Step,
 )
 from torch_max_backend.engines.steps.program_libraries import prepare
+from torch_max_backend.engines.steps.rows_by_size import sizes_of
+from torch_max_backend.engines.steps.shared import Shared
 from torch_max_backend.engines.steps.shells import Instance
-from torch_max_backend.engines.steps.table import Shared, Sized
+from torch_max_backend.engines.steps.sized import Sized
 from torch_max_backend.graph.expressions import evaluator
 
 
@@ -56,20 +55,7 @@ class Tables:
         self.plan = plan
         self.constants = [_aligned(c) for c in plan.constants]
         found = kernels_of(plan) if addresses is None else addresses
-        steps = [*enumerate(plan.steps)]
-        self._shared = Shared(
-            {
-                i: KernelRow.of(step, plan.memory, found[instance_of(step, plan.memory)])
-                for i, step in steps
-                if isinstance(step, KernelStep)
-            },
-            {
-                i
-                for i, step in steps
-                if isinstance(step, ProgramStep) and all(isinstance(n, int) for n in _sizes(step))
-            },
-            [c.data_ptr() for c in self.constants],
-        )
+        self._shared = Shared(plan, found, [c.data_ptr() for c in self.constants])
         texts = sorted(_texts(plan))
         self._texts = texts
         self._evaluate: Callable[..., list[int]] | None = None
@@ -97,7 +83,7 @@ class Tables:
         values: dict[str, int] = {}
         if self._evaluate is not None:
             values = dict(zip(self._texts, self._evaluate(*symbols), strict=True))
-        made = Sized(self.plan, symbols, values, self._shared)
+        made = Sized(self._shared, symbols, values)
         with self._lock:
             while len(self._sized) >= self.KEPT:
                 self._sized.pop(next(iter(self._sized))).retire()
@@ -112,21 +98,11 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().clone()
 
 
-def _sizes(step: Step) -> Iterator[SizeText]:
-    """All sizes, strides and offsets of a step."""
-    for place in (*step.outputs, *step.inputs):
-        yield from place.shape
-        yield from place.strides
-        yield place.offset
-    if isinstance(step, ProgramStep):
-        yield from step.space
-
-
 def _texts(plan: Plan) -> set[str]:
     """All sizes of a plan that are expressions."""
     found: set[Any] = set()
     for step in plan.steps:
-        found.update(_sizes(step))
+        found.update(sizes_of(step))
     for memory in plan.memory:
         found.add(memory.size)
     for _, shape in plan.outputs:
