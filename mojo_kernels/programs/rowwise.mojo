@@ -15,8 +15,9 @@ from ..core.team import sync_parallelize
 from .operations import Bytes, number_from, stored, to_memory, wide
 from .table_row import DIMS, Words, address, tasks_of_row
 
-# A row: the addresses of its operands, columns.
-comptime Line = def(Words, Int64) thin abi("C") -> None
+# Rows one after the other: the addresses of the first one's operands, the bytes from each row to the
+# next, rows, columns.
+comptime Lines = def(Words, Words, Int64, Int64) thin abi("C") -> None
 
 # Words of the head: 0 dims of rows, 1 operands, 2 columns, 3 columns of a piece, 4 pieces of a row,
 # 5 pieces of all rows, 6 tasks at most.
@@ -28,9 +29,9 @@ comptime OPERANDS = 64
 
 
 @always_inline
-def address_of(at: Words, operand: Int) -> Bytes:
-    """The address of an operand of a line."""
-    return address(at[unsafe_offset=operand])
+def address_of(at: Words, steps: Words, row: Int64, operand: Int) -> Bytes:
+    """The address of an operand of a row."""
+    return address(at[unsafe_offset=operand] + row * steps[unsafe_offset=operand])
 
 
 @always_inline
@@ -66,46 +67,53 @@ def _pieces(row: Words, first: Int, end: Int, function: Int64):
     for d in range(dims - 1, -1, -1):
         index[d] = rest % Int(sizes[unsafe_offset=d])
         rest = rest // Int(sizes[unsafe_offset=d])
-    # Where the row begins, and the piece.
+    # Where the row begins, and the piece; the bytes to the next row.
     var starts = untracked(unsafe_stack_allocation[OPERANDS, Int64]())
     var at = untracked(unsafe_stack_allocation[OPERANDS, Int64]())
+    var steps = untracked(unsafe_stack_allocation[OPERANDS, Int64]())
     for i in range(operands):
         var words = entries.unsafe_offset(i * entry)
         var start = row[unsafe_offset = Int(words[])]
         for d in range(dims):
             start += Int64(index[d]) * words[unsafe_offset = OPERAND + d]
         starts.unsafe_store(i, start)
+        steps.unsafe_store(i, words[unsafe_offset = OPERAND + dims - 1] if dims > 0 else 0)
     var place = function
-    var line = Pointer(to=place).unsafe_bitcast[Line]()[]
-    for _ in range(first, end):
+    var lines = Pointer(to=place).unsafe_bitcast[Lines]()[]
+    var done = first
+    while done < end:
+        var count = 1
         if several == 1:
-            line(starts, Int64(columns))
+            if dims > 0:
+                count = min(end - done, Int(sizes[unsafe_offset = dims - 1]) - index[dims - 1])
+            lines(starts, steps, Int64(count), Int64(columns))
         else:
             var begin = piece * length
             for i in range(operands):
                 var step = entries[unsafe_offset = i * entry + 1]
                 at.unsafe_store(i, starts[unsafe_offset=i] + Int64(begin) * step)
-            line(at, Int64(min(length, columns - begin)))
-            piece += 1
-            if piece < several:
-                continue
-            piece = 0
+            lines(at, steps, 1, Int64(min(length, columns - begin)))
+            piece = (piece + 1) % several
+        done += count
+        if piece != 0:
+            continue
         for d in range(dims - 1, -1, -1):
-            index[d] += 1
+            index[d] += count
             var last = index[d] == Int(sizes[unsafe_offset=d])
             # From the end of a dim back to its start.
-            var steps = Int64(1 - index[d] if last else 1)
+            var moved = Int64(count - index[d] if last else count)
             for i in range(operands):
                 var stride = entries[unsafe_offset = i * entry + OPERAND + d]
-                starts.unsafe_store(i, starts[unsafe_offset=i] + steps * stride)
+                starts.unsafe_store(i, starts[unsafe_offset=i] + moved * stride)
             if not last:
                 break
             index[d] = 0
+            count = 1
 
 
-def run_rows(row: Words, line: Line):
-    """Calls a function for each piece of each row."""
-    var function = line
+def run_rows(row: Words, lines: Lines):
+    """Calls a function for all rows, or each piece of them."""
+    var function = lines
     var place = Pointer(to=function).unsafe_bitcast[Int64]()[]
     var part = row.unsafe_offset(Int(row[unsafe_offset=18]))
     var pieces = Int(part[unsafe_offset=5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import pytest
@@ -32,6 +33,8 @@ def _fused(program, sizes, inputs, outputs):
         ((300, 400), [(400, 1), (0, 1)], True),
         ((300, 400), [(400, 1), (1, 0)], True),
         ((300, 400), [(800, 1), (400, 1)], True),
+        # Few columns, which each block would have copies of.
+        ((30, 20, 40), [(800, 40, 1), (40, 0, 1)], True),
         # Columns that do not lie one after the other, few columns, and what is all in its place.
         ((300, 400), [(1, 300), (400, 1)], False),
         ((3000, 40), [(40, 1), (0, 1)], False),
@@ -39,7 +42,8 @@ def _fused(program, sizes, inputs, outputs):
     ],
 )
 def test_programs_of_rows(sizes, inputs, is_rowwise):
-    fused = _fused(ADDED, sizes, inputs, [(sizes[1], 1)])
+    dense = tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+    fused = _fused(ADDED, sizes, inputs, [dense])
     assert isinstance(fused, Rowwise) == is_rowwise
 
 
@@ -97,6 +101,15 @@ def _affine(g, y):
     return torch.sigmoid(g * y[0] + y[:, :1]) - y[:, 1:2]
 
 
+def _turned(g, y):
+    x, angles = torch.view_as_complex(g), torch.view_as_complex(y[:, :, :1])
+    return torch.view_as_real(x * angles)
+
+
+def _of_positions(g, y):
+    return (g * y[:, :, :1]).tanh() + y[:1, :, :1]
+
+
 CASES = [
     (_softmax_gradient, (37, 300), torch.float32),
     (_softmax_gradient, (2, 3, 40, 257), torch.bfloat16),
@@ -105,6 +118,10 @@ CASES = [
     (_scaled, (64, 1024), torch.bfloat16),
     (_affine, (37, 300), torch.float32),
     (_affine, (64, 1027), torch.bfloat16),
+    (_turned, (2, 21, 5, 17, 2), torch.float32),
+    (_turned, (3, 700, 7, 32, 2), torch.float32),
+    (_of_positions, (6, 40, 5, 33), torch.float32),
+    (_of_positions, (3, 50, 70, 24), torch.bfloat16),
 ]
 
 

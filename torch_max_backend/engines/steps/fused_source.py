@@ -17,10 +17,10 @@ from torch_max_backend.engines.steps.program_libraries import (
 )
 from torch_max_backend.engines.steps.program_text import assignment
 from torch_max_backend.engines.steps.programs import (
-    PAIRS,
     Instruction,
     Program,
     dtypes_of,
+    held,
 )
 from torch_max_backend.engines.steps.rowwise import Rowwise
 
@@ -120,10 +120,7 @@ def _programs(fusible: Fusible) -> Sequence[Program]:
 def _fused_function(program: Program) -> Iterable[str]:
     symbol, dtypes, inputs = fused_symbol(program), dtypes_of(program), len(program.inputs)
     yield from ("", "", f'def _{symbol}(row: Words, at: Words, n: Int64) abi("C"):')
-    # Pairs are halves in registers.
-    paired = any(i.name in ("first", "second", "pair") for i in program.instructions)
-    held = set(dtypes) - (set(PAIRS.values()) if paired else set())
-    yield f"    comptime w = vector[{', '.join(f'DType.{d}' for d in sorted(held))}]()"
+    yield f"    comptime w = vector[{', '.join(f'DType.{d}' for d in sorted(held(program)))}]()"
     yield "    var slots = row.unsafe_offset(Int(row[unsafe_offset=18]))"
     for i in range(inputs):
         yield f"    var p{i} = block_of(at, slots, {2 * i})"

@@ -85,7 +85,7 @@ def _encoded(
         encoding = _Encoding(program, space, apart, length)
         row = encoding.row()
         if encoding.offset <= _SCRATCH and len(encoding.slots) <= _SLOTS:
-            return by_rows(row, [program], space)
+            return by_rows(row, [program], space, encoding.copies)
         if length <= 64:
             raise ValueError("a program with too many values")
         length //= 2
@@ -104,6 +104,7 @@ class _Encoding:
         there: Of outputs that are computed where they lie, the slot.
         straight: Inputs that are copied to outputs.
         offset: Bytes of scratch memory.
+        copies: Whether each tile has a copy of an input.
     """
 
     def __init__(self, program: Program, space: Space, apart: bool, length: int) -> None:
@@ -122,7 +123,7 @@ class _Encoding:
         self.once: list[bool] = []
         self.used: dict[int, int] = {}
         self._classify()
-        self.offset = 0
+        self.offset, self.copies = 0, False
         self.free: dict[int, list[int]] = {}
         self.slots: list[int] = []
         self.slot: dict[int, int] = {}
@@ -215,6 +216,7 @@ class _Encoding:
                 mode, self.slot[i] = _COPIED, self._block(i)
                 if not self.once[i]:
                     self.lent.add(i)
+                    self.copies = True
             load = [0, mode, self.slot[i], itemsize(self.dtypes[i]), *strides]
             self.words.loads.append((i, load))
         return in_place

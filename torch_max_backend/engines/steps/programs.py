@@ -123,6 +123,12 @@ def dtypes_of(program: Program) -> list[str]:
     return [*program.inputs, *(i.dtype for i in program.instructions)]
 
 
+def held(program: Program) -> set[str]:
+    """The dtypes of what is in registers: pairs are halves there."""
+    paired = any(i.name in ("first", "second", "pair") for i in program.instructions)
+    return set(dtypes_of(program)) - (set(PAIRS.values()) if paired else set())
+
+
 def needed_values(program: Program) -> set[int]:
     """The values that outputs and reductions depend on."""
     inputs = len(program.inputs)

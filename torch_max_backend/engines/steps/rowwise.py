@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from torch_max_backend.engines.steps.program_space import Space
 from torch_max_backend.engines.steps.programs import Instruction, Program, Row, dtypes_of, itemsize
 
-# Columns from which calling a function for each row costs next to nothing.
-LEAST = 256
+# Columns from which going from row to row costs next to nothing, and less than copies to blocks.
+LEAST, SHORT = 256, 16
 # Columns of a piece of a row, and operands at most (as in mojo_kernels/programs/rowwise.mojo).
 _PIECE, _OPERANDS = 16384, 64
 
@@ -51,17 +51,19 @@ class Rowwise:
         return [i for phase in self.phases for i in phase.program.instructions]
 
 
-def rowwise(programs: Sequence[Program], space: Space) -> Rowwise | None:
+def rowwise(programs: Sequence[Program], space: Space, copies: bool = False) -> Rowwise | None:
     """A function of the rows of a space for programs that run one after the other; ``None`` if the
     operands do not lie so.
 
     Args:
         programs: Reductions are the first one's.
         space: With the operands of all, in order.
+        copies: Whether each block would have copies of its own.
     """
     rows, columns = math.prod(space.sizes[:-1]), space.sizes[-1]
     reduces = bool(programs[0].reductions)
-    if columns < LEAST or rows == 0 or (reduces and space.kept != len(space.sizes) - 1):
+    least = SHORT if copies and not reduces else LEAST
+    if columns < least or rows == 0 or (reduces and space.kept != len(space.sizes) - 1):
         return None
     if any(s[-1] not in (0, 1) for s in space.inputs) or any(s[-1] != 1 for s in space.outputs):
         return None
@@ -120,9 +122,10 @@ def section(
     return made
 
 
-def by_rows(row: Row, programs: Sequence[Program], space: Space) -> Row:
-    """A row that a function of whole rows can take as well, if the operands lie so."""
-    fused = rowwise(programs, space) if row.whole else None
+def by_rows(row: Row, programs: Sequence[Program], space: Space, copies: bool) -> Row:
+    """A row that a function of whole rows can take as well, if the operands lie so; the arguments
+    as of ``rowwise``."""
+    fused = rowwise(programs, space, copies) if row.whole else None
     if fused is None:
         return row
     words = [*row.words, *section(programs, space, [*row.inputs, *row.outputs], row.tasks)]

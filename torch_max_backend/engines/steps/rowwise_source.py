@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from torch_max_backend.engines.steps.program_text import assignment
-from torch_max_backend.engines.steps.programs import dtypes_of, needed_values
+from torch_max_backend.engines.steps.programs import dtypes_of, held, needed_values
 from torch_max_backend.engines.steps.rowwise import Phase, Rowwise
 
 IMPORTS = (
@@ -25,21 +25,26 @@ def symbol(rowwise: Rowwise) -> str:
 
 
 def function(rowwise: Rowwise) -> Iterable[str]:
-    """The function of a row, and the one that is called with rows of a table."""
+    """The function of rows, and the one that is called with rows of a table."""
     name = symbol(rowwise)
-    dtypes = sorted({d for phase in rowwise.phases for d in dtypes_of(phase.program)})
-    yield from ("", "", f'def _{name}(at: Words, n: Int64) abi("C"):')
+    dtypes = sorted(set().union(*(held(phase.program) for phase in rowwise.phases)))
+    yield from ("", "", f'def _{name}(at: Words, steps: Words, rows: Int64, n: Int64) abi("C"):')
     yield f"    comptime w = vector[{', '.join(f'DType.{d}' for d in dtypes)}]()"
     yield "    var count = Int(n)"
+    yield "    for row in range(rows):"
     counts = [len(p.program.inputs) for p in rowwise.phases]
     outputs = [len(p.program.outputs) for p in rowwise.phases]
     for k, phase in enumerate(rowwise.phases):
         first = sum(counts[:k]), sum(counts) + sum(outputs[:k]), sum(counts) + sum(outputs)
         for line in _Text(phase, k, *first).lines():
-            yield "    " + line
+            yield "        " + line
     yield from ("", "", f'@export("{name}")')
     yield f'def {name}(row: Words, context: Words) abi("C") -> Int64:'
     yield from (f"    run_rows(row, _{name})", "    return 0")
+
+
+def _address(operand: int) -> str:
+    return f"address_of(at, steps, row, {operand})"
 
 
 class _Text:
@@ -67,12 +72,12 @@ class _Text:
         for i, dtype in enumerate(self.program.inputs):
             if i not in self.needed:
                 continue
-            yield f"var {self._name('p', i)} = address_of(at, {inputs + i})"
+            yield f"var {self._name('p', i)} = {_address(inputs + i)}"
             if self.uniform[i]:
                 name, place = self._name("v", i), self._name("p", i)
                 yield f"var {name} = everywhere[DType.{dtype}, w]({place})"
         for i in range(len(self.program.outputs)):
-            yield f"var {self._name('q', i)} = address_of(at, {outputs + i})"
+            yield f"var {self._name('q', i)} = {_address(outputs + i)}"
         yield from self._instructions(True)
         yield f"var {self._name('j', 0)} = 0"
         if self.program.reductions:
@@ -127,7 +132,7 @@ class _Text:
             total = self._name("total", k)
             yield f'        {total} = both["{kind}"]({total}, {self._name("v", v)}[i])'
         for k, _, v in kinds:
-            place = f"address_of(at, {totals + k})"
+            place = _address(totals + k)
             yield f"put_one[DType.{self.dtypes[v]}]({place}, {self._name('total', k)})"
 
     def _pass(self, j: str, rest: str) -> Iterable[str]:
