@@ -2,12 +2,13 @@
 bfloat16, or a Fortran BLAS `?gemm` whose address the graph is given and whose own threads stay out
 of it."""
 
-from std.math import erf, exp, tanh
+from std.math import exp, tanh
 from std.memory import Pointer
 from std.utils.numerics import min_or_neg_inf, nan
 
 from ..core.memory import Address, untracked
 from ..core.team import task_count
+from ..mathematics.gelu import gelu
 from .bfloat16 import multiply_pairs, takes_pairs
 from .few_rows import few_rows, takes_few_rows
 from .panels import Matrix, product, reads_once
@@ -202,7 +203,7 @@ def activated[
     else:
         comptime assert dtype.is_floating_point(), "float only"
         comptime if activation == "gelu":
-            return v * (erf(v * 0.70710678118654752440) + 1) * 0.5
+            return gelu(v)
         elif activation == "gelu_tanh":
             var inner = 0.79788456080286535588 * (v + 0.044715 * v * v * v)
             return v * (tanh(inner) + 1) * 0.5

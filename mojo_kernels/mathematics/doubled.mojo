@@ -52,6 +52,25 @@ def polynomial[
 
 
 @always_inline
+def polynomial_in_halves[
+    dtype: DType, width: SIMDLength, //, *coefficients: Float64
+](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """Even and odd powers apart, so that few operations wait for one another: by polynomials in
+    the square, by Horner's rule, the constant term first."""
+    comptime count = len(coefficients)
+    comptime V = SIMD[dtype, width]
+    var square = x * x
+    var even = V(coefficients[(count - 1) & ~1].cast[dtype]())
+    comptime for i in range((count - 1) // 2):
+        even = even.fma(square, V(coefficients[((count - 1) & ~1) - 2 * (i + 1)].cast[dtype]()))
+    comptime last = count - 1 - count % 2
+    var odd = V(coefficients[last].cast[dtype]())
+    comptime for i in range(last // 2):
+        odd = odd.fma(square, V(coefficients[last - 2 * (i + 1)].cast[dtype]()))
+    return odd.fma(x, even)
+
+
+@always_inline
 def power_of_two[
     dtype: DType, width: SIMDLength, //
 ](n: SIMD[dtype, width]) -> SIMD[dtype, width]:

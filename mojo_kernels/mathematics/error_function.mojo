@@ -21,7 +21,7 @@ from .doubled import (
     with_sign_of,
 )
 from .elementary import exponential_of_sum
-from .single import by_sixteen, single_exp_between
+from .single import by_sixteen, single_exp_normal
 
 
 @always_inline
@@ -149,7 +149,7 @@ def _single[width: SIMDLength, //](x: SIMD[DType.float32, width]) -> SIMD[DType.
         -0.00303922923,
         0.0001955093986,
     ](a.clamp(0, 4))
-    var far = with_sign_of(1 - single_exp_between(exponent), x)
+    var far = with_sign_of(1 - single_exp_normal(exponent), x)
     return (a.lt(0.92) | isnan(x)).select(near, far)
 
 

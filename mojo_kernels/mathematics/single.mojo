@@ -84,6 +84,18 @@ def single_exp_between[width: SIMDLength, //](x: Single[width]) -> Single[width]
 
 
 @always_inline
+def single_exp_normal[width: SIMDLength, //](x: Single[width]) -> Single[width]:
+    """The exponential of an `x` from -87 to 88, which is a normal number."""
+    var rounded = x.fma(Single[width](1.4426950408889634), Single[width](ROUNDER))
+    var n = rounded - ROUNDER
+    var e = _exp_less_1(x, n) + 1
+    comptime if _has_avx512[width]():
+        return scaled_by_power(e, n)
+    # The last bits of what has been rounded are the whole number.
+    return e * bitcast[DType.float32, width]((bitcast[DType.int32, width](rounded) + 127) << 23)
+
+
+@always_inline
 def _exp_less_1[width: SIMDLength, //](x: Single[width], n: Single[width]) -> Single[width]:
     """The exponential of `x - n ln 2`, which is near 0, less 1."""
     var r = n.fma(Single[width](-LN2), x)

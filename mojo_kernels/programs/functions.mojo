@@ -1,8 +1,8 @@
 """Functions of programs that are no single instruction: exponentials, trigonometry, powers."""
 
 from ..mathematics.elementary import exp
-from ..mathematics.error_function import erf
 from ..mathematics.float_parts import exponent
+from ..mathematics.gelu import gelu
 from ..mathematics.hyperbolic import tanh
 from .operations import Operation, wide
 from ..elementwise.unary import function_of_one, function_of_two
@@ -17,7 +17,7 @@ def math_of_one[
     elif kind == "silu":
         return x / (1 + exp(-x))
     elif kind == "gelu":
-        return x * 0.5 * (1 + erf(x * 0.70710678118654752440))
+        return gelu(x)
     elif kind == "gelu_tanh":
         var inner = 0.79788456080286535588 * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1 + tanh(inner))

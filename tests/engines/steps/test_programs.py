@@ -105,6 +105,20 @@ def _check_one(name, to, operands, sizes):
         raise AssertionError(f"{name} {to} {operands}: {places}\n{e}") from None
 
 
+def test_gelu_is_as_near_as_float32_allows():
+    ends = [math.nan, math.inf, -math.inf, 1e30, -1e30]
+    x = torch.cat([torch.linspace(-15, 15, 100_001), torch.tensor(ends)])
+    program = Program(("float32",), (Instruction("gelu", "float32", (0,)),), (1,))
+    out = torch.empty_like(x)
+    run(program, x.shape, [x], [out])
+    exact = torch.nn.functional.gelu(x.double())
+    torch.testing.assert_close(out[-5:], exact[-5:].float(), equal_nan=True)
+    out, exact, x = out[:-5], exact[:-5], x[:-5]
+    # The probability within two roundings of 1; of numbers far below 0 it is exactly 0.
+    assert ((out - exact).abs() <= 1.2e-7 * x.abs()).all()
+    assert (out[x < -13] == 0).all()
+
+
 @pytest.mark.parametrize("order", [(0.0, -0.0), (-0.0, 0.0)])
 def test_zeros_of_two_signs_are_two_programs(order):
     for constant in order:
