@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -186,6 +186,15 @@ class Precompiled:
         mlir, libraries = build_module(list(self._traces.values()))
         models = models_of(mlir, libraries, f"{len(self._traces)} graphs")
         self._models = dict(zip(self._traces, models, strict=True))
+
+
+@cache
+def whole_programs_by_max() -> Precompiled:
+    """The cases of the two test modules that run in one worker, in one module of MAX's."""
+    from tests import test_compiler
+    from tests.engines.max import test_executable
+
+    return Precompiled({**test_compiler.CASES, **test_executable.CASES}, engine="max")
 
 
 @dataclass

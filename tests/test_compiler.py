@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.precompiled import Case, Precompiled
+from tests.precompiled import Case, Precompiled, whole_programs_by_max
 from tests.support.step_libraries import lent
 
 pytestmark = pytest.mark.xdist_group("compile-0")
@@ -60,7 +60,7 @@ CASES = {
 
 @pytest.fixture(scope="module", params=["steps", "max"])
 def precompiled(request: pytest.FixtureRequest) -> Precompiled:
-    return Precompiled(CASES, engine=request.param)
+    return whole_programs_by_max() if request.param == "max" else Precompiled(CASES)
 
 
 @pytest.fixture
@@ -114,6 +114,7 @@ def test_nan_and_infinity_pass_through(programs: Precompiled) -> None:
 PROGRAM = """
 import json, sys, torch
 import torch_max_backend.engines.max.module as module
+from tests.support.module_cache import kept_compiles
 import torch_max_backend.engines.steps.planned as planning
 real, plan = module.build_module, planning.planned
 built = []
@@ -124,7 +125,8 @@ def program(x, y):
     return x + y, x.t()
 
 x, y = torch.arange(12.0).reshape(3, 4), torch.ones(4)
-results = torch.compile(program, backend="max", fullgraph=True)(x, y)
+with kept_compiles():
+    results = torch.compile(program, backend="max", fullgraph=True)(x, y)
 right = all(torch.equal(a, b) for a, b in zip(results, program(x, y)))
 print(json.dumps({"built": built, "right": right}))
 """

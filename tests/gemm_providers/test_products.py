@@ -143,13 +143,30 @@ def _cases(name: str) -> dict[str, tuple[Callable[..., object], list[torch.Tenso
     return cases
 
 
-# What MAX's graphs ask of the provider that is not this machine's: `test_by_max.py` has the other.
+# What MAX's graphs ask of the provider that is not this machine's: `test_by_max.py` runs these.
 _BY_MAX = ("products torch.float64", "fused linear, relu")
+
+
+def by_other_provider() -> list[Program]:
+    """Programs of the provider that is not this machine's, traced; none if there is none."""
+    from tests.conformance.program import Program, trace_program
+
+    other = "mojo" if bank.made_by_intel() else "mkl"
+    if bank.provider(other) is None:
+        return []
+    cases = _cases(other)
+    programs = [Program(f"{other} {n}", *cases[n]) for n in _BY_MAX]
+    with mock.patch.object(bank, "made_by_intel", return_value=other == "mkl"):
+        bank.provider.cache_clear()
+        for program in programs:
+            program.trace = trace_program(program)
+            assert program.trace.signature.bank.startswith(other)
+    bank.provider.cache_clear()
+    return programs
 
 
 @cache
 def _programs(name: str) -> dict[str, Program]:
-    from tests.conformance.modules import compile_module_of
     from tests.conformance.program import Program
     from tests.conformance.together import compile_together
 
@@ -163,11 +180,9 @@ def _programs(name: str) -> dict[str, Program]:
         programs[n] = Program(n, function, tensors)
         if "float64" in n:
             programs[f"{n} dynamic"] = Program(n, function, tensors, dynamic=True)
-    by_max = () if (name == "mkl") == bank.made_by_intel() else _BY_MAX
     with mock.patch.object(bank, "made_by_intel", return_value=name == "mkl"):
         bank.provider.cache_clear()
-        compile_module_of([programs[n] for n in by_max])
-        compile_together([p for n, p in programs.items() if n not in by_max])
+        compile_together(list(programs.values()))
     bank.provider.cache_clear()
     return programs
 
@@ -188,7 +203,7 @@ def _close(ours: torch.Tensor, program: Program, index: int) -> None:
     assert (ours.double() - exact).abs().max() <= allowed
 
 
-@compile_group("bank", weight=7)
+@compile_group("bank", weight=4)
 @pytest.mark.parametrize("name", ["mojo", "mkl"])
 @pytest.mark.parametrize("kind", ["products", "convolutions", "attention", "fused"])
 def test_values_are_torchs(name: str, kind: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tests.precompiled import Case, Precompiled
+from tests.precompiled import Case, Precompiled, whole_programs_by_max
 from torch_max_backend import ExecutionError
 
 pytestmark = pytest.mark.xdist_group("compile-0")
@@ -146,7 +146,7 @@ CASES = {
 
 @pytest.fixture(scope="module", params=["steps", "max"])
 def precompiled(request: pytest.FixtureRequest) -> Precompiled:
-    return Precompiled(CASES, engine=request.param)
+    return whole_programs_by_max() if request.param == "max" else Precompiled(CASES)
 
 
 @pytest.fixture
