@@ -64,6 +64,9 @@ def mojo(name, source):
     return mojo_op(f"sources::{name}(Tensor x) -> Tensor", source, fake=torch.empty_like,
                    kernel="add")
 
+def told(x):
+    return here / ("package" if x.ndim == 1 else "other")
+
 def mapped(name, kernels, kernel):
     op = torch.library.custom_op(f"sources::{name}", lambda x: x.clone(), mutates_args=(),
                                  schema="(Tensor x) -> Tensor")
@@ -75,7 +78,7 @@ def mapped(name, kernels, kernel):
 
 operators = {
     "text": mojo("text", text),
-    "callable": mapped("callable", lambda x: here / ("package" if x.ndim == 1 else "other"), "packed"),
+    "callable": mapped("callable", told, "packed"),
 }
 x = torch.zeros(4)
 counts = {"compiled": 0, "precompiled": 0}
