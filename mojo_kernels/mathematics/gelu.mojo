@@ -1,7 +1,7 @@
 """The Gaussian error linear unit: a number times the probability that a normal one is smaller.
 
-Of a magnitude the logarithm of that probability is nearly a polynomial, found by Lawson's
-algorithm. It has to be right near 0 too: no difference of numbers that are nearly 1 is multiplied.
+Of a magnitude the logarithm of the probability that a normal number is further off is nearly a
+polynomial. It is a minimax approximation found by Lawson's algorithm.
 """
 
 from std.memory import bitcast
@@ -10,7 +10,7 @@ from .doubled import polynomial_in_halves
 from .error_function import erf
 from .single import ROUNDER, Single
 
-# Where the polynomial is -126, to which the power of 2 that is made of it is 0.
+# Where the logarithm is -126; the power of 2 that is made of that is 0.
 comptime _END: Float32 = 12.99
 
 
