@@ -5,6 +5,7 @@ polynomial. It is a minimax approximation found by Lawson's algorithm.
 """
 
 from std.memory import bitcast
+from std.sys import CompilationTarget
 
 from .doubled import polynomial_in_halves
 from .error_function import erf
@@ -15,10 +16,18 @@ comptime _END: Float32 = 12.99
 
 
 @always_inline
-def gelu[dtype: DType, width: SIMDLength, //](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
+def gelu[
+    dtype: DType, width: SIMDLength, //, by_tables: Bool = False
+](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
     """`x (1 + erf(x / sqrt(2))) / 2`; of float32 the probability is off by 1e-7 at most, which is
-    what rounding 1 + erf costs."""
-    comptime if dtype == DType.float32:
+    what rounding 1 + erf costs.
+
+    Parameters:
+        by_tables: Whether registers are free for the tables of `erf` where there is AVX-512: fewer
+            instructions wait for one another.
+    """
+    comptime tables = by_tables and CompilationTarget.has_avx512f()
+    comptime if dtype == DType.float32 and not tables:
         return rebind[SIMD[dtype, width]](_single(rebind[Single[width]](x)))
     else:
         return x * 0.5 * (1 + erf(x * 0.70710678118654752440))

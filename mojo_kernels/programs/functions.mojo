@@ -17,7 +17,7 @@ def math_of_one[
     elif kind == "silu":
         return x / (1 + exp(-x))
     elif kind == "gelu":
-        return gelu(x)
+        return gelu[by_tables=True](x)
     elif kind == "gelu_tanh":
         var inner = 0.79788456080286535588 * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1 + tanh(inner))
