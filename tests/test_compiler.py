@@ -114,8 +114,8 @@ def test_nan_and_infinity_pass_through(programs: Precompiled) -> None:
 PROGRAM = """
 import json, sys, torch
 import torch_max_backend.engines.max.module as module
-from tests.support.module_cache import kept_compiles
 import torch_max_backend.engines.steps.planned as planning
+from tests.support.module_cache import kept_compiles
 real, plan = module.build_module, planning.planned
 built = []
 module.build_module = lambda traces: built.append("max") or real(traces)

@@ -55,18 +55,19 @@ def polynomial[
 def polynomial_in_halves[
     dtype: DType, width: SIMDLength, //, *coefficients: Float64
 ](x: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """Even and odd powers apart, so that few operations wait for one another: by polynomials in
-    the square, by Horner's rule, the constant term first."""
+    """The sum of the even powers and that of the odd ones, each by Horner's rule in the square, so
+    that few operations wait for one another; the constant term first, two at least."""
     comptime count = len(coefficients)
     comptime V = SIMD[dtype, width]
+    comptime last_even = (count - 1) // 2 * 2
+    comptime last_odd = count // 2 * 2 - 1
     var square = x * x
-    var even = V(coefficients[(count - 1) & ~1].cast[dtype]())
-    comptime for i in range((count - 1) // 2):
-        even = even.fma(square, V(coefficients[((count - 1) & ~1) - 2 * (i + 1)].cast[dtype]()))
-    comptime last = count - 1 - count % 2
-    var odd = V(coefficients[last].cast[dtype]())
-    comptime for i in range(last // 2):
-        odd = odd.fma(square, V(coefficients[last - 2 * (i + 1)].cast[dtype]()))
+    var even = V(coefficients[last_even].cast[dtype]())
+    comptime for i in range(2, last_even + 1, 2):
+        even = even.fma(square, V(coefficients[last_even - i].cast[dtype]()))
+    var odd = V(coefficients[last_odd].cast[dtype]())
+    comptime for i in range(2, last_odd + 1, 2):
+        odd = odd.fma(square, V(coefficients[last_odd - i].cast[dtype]()))
     return odd.fma(x, even)
 
 

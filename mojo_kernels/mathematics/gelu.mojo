@@ -9,10 +9,12 @@ from std.sys import CompilationTarget
 
 from .doubled import polynomial_in_halves
 from .error_function import erf
-from .single import ROUNDER, Single
+from .single import ROUNDER, Single, power_of_rounded
 
-# Where the logarithm is -126; the power of 2 that is made of that is 0.
+# Where the logarithm is -126; the power of 2 one below is 0.
 comptime _END: Float32 = 12.99
+# What it is rounded with: the power is that of one less, for the probability is not doubled.
+comptime _ROUNDER = ROUNDER - 1
 
 
 @always_inline
@@ -49,7 +51,7 @@ def _single[width: SIMDLength, //](x: Single[width]) -> Single[width]:
         3.2345005035782205e-07,
         -7.24494024183045e-09,
     ](a)
-    var rounded = logarithm + ROUNDER
+    var rounded = logarithm + _ROUNDER
     var power = polynomial_in_halves[
         1,
         0.6931472028585571,
@@ -58,8 +60,7 @@ def _single[width: SIMDLength, //](x: Single[width]) -> Single[width]:
         0.009618437353948656,
         0.001339887784205903,
         0.00015353371295453132,
-    ](logarithm - (rounded - ROUNDER))
-    # The last bits of what has been rounded are the whole number.
-    var half = bitcast[DType.float32, width]((bitcast[DType.int32, width](rounded) + 126) << 23)
-    var tail = power * half
+    ](logarithm - (rounded - _ROUNDER))
+    var tail = power * power_of_rounded(rounded)
+    # By the sign bit, which costs no comparison.
     return x * bitcast[DType.int32, width](x).lt(0).select(tail, 1 - tail)

@@ -73,26 +73,23 @@ def single_exp[width: SIMDLength, //](x: Single[width]) -> Single[width]:
     comptime most = Single[width](91)
     comptime least = Single[width](-105)
     var bounded = x.gt(most).select(most, x)
-    return single_exp_between(bounded.lt(least).select(least, bounded))
-
-
-@always_inline
-def single_exp_between[width: SIMDLength, //](x: Single[width]) -> Single[width]:
-    """The exponential of an `x` from -105 to 91."""
-    var n = x.fma(Single[width](1.4426950408889634), Single[width](ROUNDER)) - ROUNDER
-    return scaled_by_power(_exp_less_1(x, n) + 1, n)
+    bounded = bounded.lt(least).select(least, bounded)
+    var n = bounded.fma(Single[width](1.4426950408889634), Single[width](ROUNDER)) - ROUNDER
+    return scaled_by_power(_exp_less_1(bounded, n) + 1, n)
 
 
 @always_inline
 def single_exp_normal[width: SIMDLength, //](x: Single[width]) -> Single[width]:
     """The exponential of an `x` from -87 to 88, which is a normal number."""
     var rounded = x.fma(Single[width](1.4426950408889634), Single[width](ROUNDER))
-    var n = rounded - ROUNDER
-    var e = _exp_less_1(x, n) + 1
-    comptime if _has_avx512[width]():
-        return scaled_by_power(e, n)
+    return (_exp_less_1(x, rounded - ROUNDER) + 1) * power_of_rounded(rounded)
+
+
+@always_inline
+def power_of_rounded[width: SIMDLength, //](rounded: Single[width]) -> Single[width]:
+    """2 to the whole number `rounded - ROUNDER`, from -126 to 127; 0 of -127."""
     # The last bits of what has been rounded are the whole number.
-    return e * bitcast[DType.float32, width]((bitcast[DType.int32, width](rounded) + 127) << 23)
+    return bitcast[DType.float32, width]((bitcast[DType.int32, width](rounded) << 23) + 0x3F800000)
 
 
 @always_inline
@@ -246,10 +243,7 @@ def single_tanh[width: SIMDLength, //](x: Single[width]) -> Single[width]:
     var shifted = bounded.fma(Single[width](-2 * 1.4426950408889634), Single[width](ROUNDER))
     var n = shifted - ROUNDER
     var q = _exp_less_1(bounded * -2, n)
-    # 2 to the n: the last bits of `shifted` are n.
-    var power = bitcast[DType.float32, width](
-        (bitcast[DType.int32, width](shifted) << 23) + 0x3F800000
-    )
+    var power = power_of_rounded(shifted)
     var most_of_it = 1 - power
     var less = (-power).fma(q, most_of_it)
     var rest = (-power).fma(q, most_of_it - less)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -147,6 +148,15 @@ def _cases(name: str) -> dict[str, tuple[Callable[..., object], list[torch.Tenso
 _BY_MAX = ("products torch.float64", "fused linear, relu")
 
 
+@contextmanager
+def _on_machine_of(provider: str) -> Iterator[None]:
+    """In the body, the provider is the one of its name, whoever made this processor."""
+    with mock.patch.object(bank, "made_by_intel", return_value=provider == "mkl"):
+        bank.provider.cache_clear()
+        yield
+    bank.provider.cache_clear()
+
+
 def by_other_provider() -> list[Program]:
     """Programs of the provider that is not this machine's, traced; none if there is none."""
     from tests.conformance.program import Program, trace_program
@@ -156,12 +166,10 @@ def by_other_provider() -> list[Program]:
         return []
     cases = _cases(other)
     programs = [Program(f"{other} {n}", *cases[n]) for n in _BY_MAX]
-    with mock.patch.object(bank, "made_by_intel", return_value=other == "mkl"):
-        bank.provider.cache_clear()
+    with _on_machine_of(other):
         for program in programs:
             program.trace = trace_program(program)
             assert program.trace.signature.bank.startswith(other)
-    bank.provider.cache_clear()
     return programs
 
 
@@ -180,10 +188,8 @@ def _programs(name: str) -> dict[str, Program]:
         programs[n] = Program(n, function, tensors)
         if "float64" in n:
             programs[f"{n} dynamic"] = Program(n, function, tensors, dynamic=True)
-    with mock.patch.object(bank, "made_by_intel", return_value=name == "mkl"):
-        bank.provider.cache_clear()
+    with _on_machine_of(name):
         compile_together(list(programs.values()))
-    bank.provider.cache_clear()
     return programs
 
 
@@ -219,7 +225,7 @@ def test_values_are_torchs(name: str, kind: str) -> None:
                 _close(ours, program, index)
 
 
-@compile_group("bank", weight=7)
+@compile_group("bank", weight=4)
 @pytest.mark.parametrize("name", ["mojo", "mkl"])
 def test_addresses_come_from_the_provider(name: str) -> None:
     if bank.provider(name) is None:
