@@ -5,6 +5,8 @@ from std.time import perf_counter_ns
 
 comptime Words = Pointer[Int64, MutAnyOrigin]
 comptime Shell = def(Words, Words) thin abi("C") -> Int64
+# Nanoseconds that a loop may keep Python from its signals, such as Ctrl-C.
+comptime PAUSES = 100_000_000
 
 
 @always_inline
@@ -44,20 +46,53 @@ struct _At(TrivialRegisterPassable):
         return Self(Int(row[unsafe_offset=3]), Int(row[unsafe_offset=4]))
 
 
-@export("tmb_run")
-def tmb_run(table: Words, rows: Int64, context: Words) abi("C") -> Int64:
-    """Call each row's shell in order, or go where a row without one leads; -1, or the number of the
-    row that failed."""
-    var at = _At(0, 0)
+@always_inline
+def _run[*, timed: Bool](table: Words, rows: Int64, context: Words, ticks: Words) -> Int64:
+    # Where a loop paused, if one did.
+    var at = _At(Int(context[unsafe_offset=3]), Int(context[unsafe_offset=4]))
+    context[unsafe_offset=3] = 0
+    context[unsafe_offset=4] = 0
+    var since = 0
     while at.number < Int(rows):
         var row = table.unsafe_offset(at.word)
         if row[unsafe_offset=0] == 0:
-            at = at.jumped(row)
+            var to = at.jumped(row)
+            if to.number < at.number:
+                var now = perf_counter_ns()
+                if since == 0:
+                    since = now
+                elif now - since > PAUSES:
+                    context[unsafe_offset=3] = Int64(to.word)
+                    context[unsafe_offset=4] = Int64(to.number)
+                    return -2
+            at = to
             continue
-        if _call(row, context) != 0:
+        var begin = 0
+        comptime if timed:
+            begin = perf_counter_ns()
+        var failed = _call(row, context) != 0
+        comptime if timed:
+            ticks[unsafe_offset=at.number] += Int64(perf_counter_ns() - begin)
+        if failed:
             return Int64(at.number)
         at = at.next(row)
     return -1
+
+
+@export("tmb_run")
+def tmb_run(table: Words, rows: Int64, context: Words) abi("C") -> Int64:
+    """Call each row's shell in order, or go where a row without one leads.
+
+    Args:
+        table: The rows.
+        rows: How many there are.
+        context: Of five words, what shells take; the last two are zeros, or where a loop paused.
+
+    Returns:
+        -1; the number of the row that failed; or -2 if a loop has run for long: Python is to look
+        at its signals, and to call again, which goes on with that loop.
+    """
+    return _run[timed=False](table, rows, context, context)
 
 
 @export("tmb_run_block")
@@ -72,16 +107,4 @@ def tmb_run_block(block: Words) abi("C") -> Int64:
 @export("tmb_run_timed")
 def tmb_run_timed(table: Words, rows: Int64, context: Words, ticks: Words) abi("C") -> Int64:
     """As `tmb_run`; adds the nanoseconds that each row took to its ticks."""
-    var at = _At(0, 0)
-    while at.number < Int(rows):
-        var row = table.unsafe_offset(at.word)
-        if row[unsafe_offset=0] == 0:
-            at = at.jumped(row)
-            continue
-        var begin = perf_counter_ns()
-        var failed = _call(row, context) != 0
-        ticks[unsafe_offset=at.number] += Int64(perf_counter_ns() - begin)
-        if failed:
-            return Int64(at.number)
-        at = at.next(row)
-    return -1
+    return _run[timed=True](table, rows, context, ticks)

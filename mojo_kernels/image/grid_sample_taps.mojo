@@ -31,12 +31,12 @@ struct Axis(TrivialRegisterPassable):
 
     @always_inline
     def place[
-        dtype: DType, spatial: Int
-    ](self, position: Scalar[dtype]) -> Scalar[dtype]:
-        """A position of the grid in pixels."""
-        comptime one = Scalar[dtype](1)
-        comptime half = Scalar[dtype](0.5)
-        var size = Scalar[dtype](self.size)
+        dtype: DType, width: SIMDLength, //, spatial: Int
+    ](self, position: SIMD[dtype, width]) -> SIMD[dtype, width]:
+        """Positions of the grid in pixels."""
+        comptime one = SIMD[dtype, width](1)
+        comptime half = SIMD[dtype, width](0.5)
+        var size = SIMD[dtype, width](Scalar[dtype](self.size))
         # Rounded as torch rounds: halves decide which pixel is nearest.
         comptime if spatial == 2:
             if self.align:
@@ -54,58 +54,61 @@ struct Axis(TrivialRegisterPassable):
 
     @always_inline
     def bounded[
-        dtype: DType, spatial: Int
-    ](self, position: Scalar[dtype]) -> Tuple[Scalar[dtype], Scalar[dtype]]:
-        """A position brought into the image, and its slope."""
+        dtype: DType, width: SIMDLength, //, spatial: Int
+    ](self, position: SIMD[dtype, width]) -> Tuple[SIMD[dtype, width], SIMD[dtype, width]]:
+        """Positions brought into the image, and their slopes."""
         comptime assert dtype.is_floating_point(), "float only"
-        comptime one = Scalar[dtype](1)
+        comptime one = SIMD[dtype, width](1)
+        comptime zero = SIMD[dtype, width](0)
         if self.padding == ZEROS:
             return (position, one)
         var at = position
         var slope = one
         if self.padding != BORDER:
-            var low = Scalar[dtype](0.0 if self.align else -0.5)
+            var low = SIMD[dtype, width](Scalar[dtype](0.0 if self.align else -0.5))
             var span = Scalar[dtype](self.size - 1 if self.align else self.size)
             if span == 0:
-                return (Scalar[dtype](0), Scalar[dtype](0))
+                return (zero, zero)
             at = position - low
-            if at < 0:
-                at = -at
-                slope = -one
-            var flips = floor(at / span)
+            slope = at.lt(zero).select(-one, one)
+            at = abs(at)
+            var flips = floor(at / SIMD[dtype, width](span))
             var extra = at - flips * span
-            if floor(flips / 2) * 2 == flips:
-                at = extra + low
-            else:
-                at = span - extra + low
-                slope = -slope
-        var last = Scalar[dtype](self.size - 1)
-        if isnan(at):
-            # As in torch: the first pixel of a plane, the last of a volume.
-            return (Scalar[dtype](0) if spatial == 2 else last, Scalar[dtype](0))
-        if at <= 0:
-            return (Scalar[dtype](0), Scalar[dtype](0))
-        if at >= last:
-            return (last, Scalar[dtype](0))
-        return (at, slope)
+            var even = (floor(flips / 2) * 2).eq(flips)
+            at = even.select(extra + low, span - extra + low)
+            slope = even.select(slope, -slope)
+        var last = SIMD[dtype, width](Scalar[dtype](self.size - 1))
+        # As in torch: NaN is the first pixel of a plane, the last of a volume.
+        comptime if spatial == 2:
+            at = at.gt(zero).select(at, zero)
+        else:
+            at = at.le(zero).select(zero, at)
+        var inside = at.gt(zero) & at.lt(last)
+        at = at.lt(last).select(at, last)
+        return (at, inside.select(slope, zero))
 
     @always_inline
-    def index[dtype: DType](self, position: Scalar[dtype]) -> Int:
-        """The pixel of a whole position, -1 for one outside."""
-        if position >= 0 and position < Scalar[dtype](self.size):
-            return Int(position)
-        return -1
+    def index[
+        dtype: DType, width: SIMDLength, //
+    ](self, position: SIMD[dtype, width]) -> SIMD[DType.int32, width]:
+        """The pixels of whole positions, -1 for those outside."""
+        var size = SIMD[dtype, width](Scalar[dtype](self.size))
+        var inside = position.ge(SIMD[dtype, width](0)) & position.lt(size)
+        return inside.select(position, SIMD[dtype, width](-1)).cast[DType.int32]()
 
 
 @always_inline
-def _nearest[dtype: DType](position: Scalar[dtype]) -> Scalar[dtype]:
-    """A position rounded, halves to the even pixel."""
+def nearest[
+    dtype: DType, width: SIMDLength, //
+](position: SIMD[dtype, width]) -> SIMD[dtype, width]:
+    """Positions rounded, halves to the even pixel."""
     comptime assert dtype.is_floating_point(), "float only"
+    comptime half = SIMD[dtype, width](0.5)
     var low = floor(position)
     var part = position - low
-    if part == 0.5:
-        return low if floor(low / 2) * 2 == low else low + 1
-    return low + 1 if part > 0.5 else low
+    var odd = (floor(low / 2) * 2).ne(low)
+    var up = part.gt(half) | (part.eq(half) & odd)
+    return up.select(low + 1, low)
 
 
 @always_inline
@@ -173,7 +176,7 @@ def sample[
             front = floor(pz)
             tz = pz - front
         comptime for k in range(taps // 16):
-            var slice = 0
+            var slice = Int32(0)
             var wz = Scalar[dtype](1)
             var slope = Scalar[dtype](0)
             comptime if spatial == 3:
@@ -193,7 +196,7 @@ def sample[
                         floor(wide.bounded[spatial=spatial](left + Scalar[dtype](i - 1))[0])
                     )
                     if row >= 0 and column >= 0 and slice >= 0:
-                        pixels[t] = Int32((slice * high.size + row) * wide.size + column)
+                        pixels[t] = (slice * Int32(high.size) + row) * Int32(wide.size) + column
                     var wx = cubic_weight(i, tx)
                     weights[t] = wx * wy * wz
                     by_x[t] = _slope_of_cubic(i, tx) * wy * wz
@@ -207,13 +210,11 @@ def sample[
             bz = deep.bounded[spatial=spatial](deep.place[spatial=spatial](z))
         scales *= SIMD[dtype, 4](bx[1], by[1], bz[1], 0)
         comptime if mode == "nearest":
-            var column = wide.index(_nearest(bx[0]))
-            var row = high.index(_nearest(by[0]))
-            var slice = deep.index(_nearest(bz[0]))
+            var column = wide.index(nearest(bx[0]))
+            var row = high.index(nearest(by[0]))
+            var slice = deep.index(nearest(bz[0]))
             if column >= 0 and row >= 0 and slice >= 0:
-                pixels[0] = Int32(
-                    (slice * high.size + row) * wide.size + column
-                )
+                pixels[0] = (slice * Int32(high.size) + row) * Int32(wide.size) + column
         else:
             var left = floor(bx[0])
             var top = floor(by[0])
@@ -229,9 +230,7 @@ def sample[
                 var row = high.index(top + Scalar[dtype](dy))
                 var slice = deep.index(front + Scalar[dtype](dz))
                 if column >= 0 and row >= 0 and slice >= 0:
-                    pixels[t] = Int32(
-                        (slice * high.size + row) * wide.size + column
-                    )
+                    pixels[t] = (slice * Int32(high.size) + row) * Int32(wide.size) + column
                 var wx = tx if dx == 1 else 1 - tx
                 var wy = ty if dy == 1 else 1 - ty
                 var wz = Scalar[dtype](1)

@@ -69,7 +69,7 @@ def execute(row, inputs, outputs, function=None):
     assert words[1] == len(words)
     if function is not None:
         words[0] = function
-    context = torch.zeros(4, dtype=torch.int64)
+    context = torch.zeros(5, dtype=torch.int64)
     assert runner()(words.data_ptr(), 1, context.data_ptr()) == -1
 
 

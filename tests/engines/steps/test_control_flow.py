@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -155,3 +157,48 @@ def test_jumps_survive_the_disk_and_lead_somewhere() -> None:
     damaged = serialized(plan).replace(b'["jump",', b'["jump",9')
     with pytest.raises(CompilationError, match="leads to no step"):
         deserialized(damaged)
+
+
+class _EnoughError(Exception):
+    pass
+
+
+def _enough(*_: object) -> None:
+    raise _EnoughError
+
+
+@pytest.mark.parametrize("calls_before", [1, 12])
+def test_an_endless_loop_can_be_interrupted(calls_before: int) -> None:
+    def counted(last: Tensor) -> Tensor:
+        return while_loop(lambda i: i != last, lambda i: (i + 1,), (_zero(),))[0]
+
+    compiled = _compiled(counted)
+    for _ in range(calls_before):  # the last calls are answered by code that is written out
+        assert compiled(torch.tensor(5)).item() == 5
+    before = signal.signal(signal.SIGALRM, _enough)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(_EnoughError):
+            compiled(torch.tensor(-1))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert compiled(torch.tensor(7)).item() == 7
+
+
+@pytest.mark.parametrize("calls_before", [1, 12])
+def test_a_loop_goes_on_after_a_pause(calls_before: int) -> None:
+    def counted(last: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        return while_loop(lambda i, x: i < last, lambda i, x: (i + 1, x * -1), (_zero(), x))
+
+    compiled = _compiled(counted)
+    x = torch.tensor([2.0, 3.0])
+    for _ in range(calls_before):
+        compiled(torch.tensor(5), x)
+    begin = time.monotonic()
+    rounds = 0
+    while time.monotonic() - begin < 0.5:
+        rounds = 4 * rounds + 10_001
+        found, values = compiled(torch.tensor(rounds), x)
+        assert found.item() == rounds
+        torch.testing.assert_close(values, x if rounds % 2 == 0 else -x)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from torch_max_backend.compat.tensors import empty_strided, profiling
-from torch_max_backend.engines.steps.libraries import block_runner
+from torch_max_backend.engines.steps.libraries import PAUSED, block_runner
 from torch_max_backend.graph.views import Call
 from torch_max_backend.runtime import large
 
@@ -80,14 +80,13 @@ def written_out(
         lines += _written(f"r{k}", words[1][k])
     if shares:
         lines.append("    arena = table.enter()")
-    lines.append("    failed = run(table.block)")
+    lines += ["    failed = run(table.block)", f"    while failed == {PAUSED}:"]
+    lines.append("        failed = run(table.block)")
     if shares:
         lines.append("    del arena")
-    lines += [
-        "    free.append(table)",
-        "    if failed >= 0:",
-        "        raise error(table, failed, arguments)",
-    ]
+    # Its text is the table's, which another call may take.
+    lines += ["    problem = error(table, failed, arguments) if failed >= 0 else None"]
+    lines += ["    free.append(table)", "    if problem is not None:", "        raise problem"]
     lines += [f"    r{k} = r{k}.permute({t})" for k, t in enumerate(turns) if t is not None]
     made = ", ".join(_outputs(outputs, views))
     lines += [f"    found = [{made}]", "    arguments.clear()", "    return found"]

@@ -45,6 +45,10 @@ _RUN_SYMBOLS = {
     "tmb_run_timed": "the same, with the time that each row took",
 }
 
+# What that returns when a loop has run for long: Python looks at its signals between two calls, and
+# the next goes on where this one was.
+PAUSED = -2
+
 # Addresses by family, key and symbol. Nothing that was loaded is ever unloaded.
 _loaded: dict[tuple[Family, str], dict[str, int]] = {}
 _addresses: dict[Instance, int] = {}
@@ -167,8 +171,9 @@ def runner(*, timed: bool = False) -> Callable[..., int]:
 
     Returns:
         ``run(table, rows, context)``: the address of the first row, how many there are, and the
-        address of the context. It returns -1, or the number of the row that failed. With ``timed``
-        it takes as well where it stores the nanoseconds of each row, an int64 each.
+        address of the context, five int64. It returns -1, the number of the row that failed, or
+        ``PAUSED``. With ``timed`` it takes as well where it stores the nanoseconds of each row, an
+        int64 each.
 
     Raises:
         LibraryError: It could not be built or loaded.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torch_max_backend.engines.steps.arena import ALIGNMENT
-from torch_max_backend.engines.steps.libraries import block_runner, runner
+from torch_max_backend.engines.steps.libraries import PAUSED, block_runner, runner
 from torch_max_backend.engines.steps.sized import Sized
 from torch_max_backend.runtime import large
 
@@ -37,8 +38,8 @@ class Table:
         self.inputs, self.outputs = sized.addresses.inputs, sized.addresses.outputs
         count = len(sized.words)
         # The loop takes where the rows are, how many, and the context; that is where an error's
-        # text goes, how long it may be, how long it is, and a word of the loop's own.
-        block, context, text = count, count + 3, count + 7
+        # text goes, how long it may be, how long it is, and two words of the loop's own.
+        block, context, text = count, count + 3, count + 8
         self._memory = torch.empty(text + _TEXT // 8, dtype=torch.int64, device="cpu")
         start = self._memory.data_ptr()
         of_words: Any = ctypes.c_int64 * text
@@ -48,7 +49,7 @@ class Table:
         self._length = context + 2
         self._text = start + 8 * text
         self.words[block:context] = [start, len(sized.starts), start + 8 * context]
-        self.words[context:text] = [self._text, _TEXT, 0, 0]
+        self.words[context:text] = [self._text, _TEXT, 0, 0, 0]
         self._arena: torch.Tensor | None = None
         self._start = 0
         if not sized.shares:
@@ -81,9 +82,15 @@ class Table:
             ticks: Where the nanoseconds of each row are to be stored.
         """
         if ticks is None:
-            return block_runner()(self.block)
-        rows = self.words[self._length - 5 : self._length - 2]
-        return runner(timed=True)(*rows, ticks.data_ptr())
+            run: Callable[..., int] = block_runner()
+            taken = [self.block]
+        else:
+            run = runner(timed=True)
+            taken = [*self.words[self._length - 5 : self._length - 2], ticks.data_ptr()]
+        failed = PAUSED
+        while failed == PAUSED:
+            failed = run(*taken)
+        return failed
 
     def error(self) -> str:
         """What a kernel told of an error."""

@@ -42,7 +42,7 @@ def run(rows: list[list[int]]) -> tuple[int, str]:
     """What the loop returns for rows, and the text of what failed."""
     table = torch.tensor([word for row in rows for word in row])
     text = torch.zeros(200, dtype=torch.uint8)
-    context = torch.tensor([text.data_ptr(), 200, 0])
+    context = torch.tensor([text.data_ptr(), 200, 0, 0, 0])
     failed = runner()(table.data_ptr(), len(rows), context.data_ptr())
     return failed, bytes(text[: int(context[2])].tolist()).decode()
 

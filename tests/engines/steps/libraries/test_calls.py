@@ -36,7 +36,7 @@ def test_timed_loop(cache: Path) -> None:
     y = torch.empty_like(x)
     row = row_of(CUMSUM, y, x)
     table, ticks = torch.tensor(row * 3), torch.zeros(4, dtype=torch.int64)
-    context = torch.zeros(3, dtype=torch.int64)
+    context = torch.zeros(5, dtype=torch.int64)
     found = runner(timed=True)(table.data_ptr(), 3, context.data_ptr(), ticks.data_ptr())
     assert found == -1
     assert (ticks[:3] > 0).all()
