@@ -50,7 +50,11 @@ def test_model_agrees_with_eager(name: str) -> None:
     "name",
     [
         pytest.param(name, marks=[compile_group(f"model {name}", weight=2), *marks])
-        for name, marks in {"gpt2": (), "bert": [pytest.mark.thorough], "esm": ()}.items()
+        for name, marks in {
+            "gpt2": [pytest.mark.thorough],
+            "bert": [pytest.mark.thorough],
+            "esm": (),
+        }.items()
     ],
 )
 def test_dynamic_lengths_share_one_compile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,21 +108,32 @@ def kept_text(source: str, compiled: Callable[[], str]) -> str:
     return _kept(path, lambda: compiled().encode()).decode()
 
 
-@contextlib.contextmanager
-def kept_for_targets() -> Iterator[None]:
+def kept_for_targets() -> contextlib.AbstractContextManager[Any]:
     """In the body, a package for another machine is compiled once by this one."""
     from torch_max_backend.ahead_of_time import elsewhere
 
-    compile_elsewhere = elsewhere.compile_elsewhere
+    return mock.patch.object(elsewhere, "compile_elsewhere", _elsewhere(elsewhere))
+
+
+def kept_elsewhere() -> contextlib.AbstractContextManager[Any]:
+    """In the body, what a worker process compiles it compiles once a machine."""
+    from torch_max_backend.engines.max import worker
+
+    return mock.patch.object(worker, "compile_elsewhere", _elsewhere(worker))
+
+
+def _elsewhere(owner: Any) -> Callable[..., bytes]:
+    compile_elsewhere = owner.compile_elsewhere
 
     def compiled(
-        module: Module, libraries: Sequence[Path], *what: Any, target: Any, **kw: Any
+        module: Module, libraries: Sequence[Path], *what: Any, target: Any = "", **kw: Any
     ) -> bytes:
         path = _path(module, libraries, str(target))
-        return _kept(path, lambda: compile_elsewhere(module, libraries, *what, target=target, **kw))
+        if target:
+            kw["target"] = target
+        return _kept(path, lambda: compile_elsewhere(module, libraries, *what, **kw))
 
-    with mock.patch.object(elsewhere, "compile_elsewhere", compiled):
-        yield
+    return compiled
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tests.support.groups import compile_group
-from tests.support.module_cache import kept_compiles
+from tests.support.module_cache import kept_compiles, kept_elsewhere
 from tests.tracing import traced
 
 
@@ -151,7 +151,7 @@ class Block(torch.nn.Module):
 
 @pytest.fixture
 def kept() -> Iterator[None]:
-    with kept_compiles():
+    with kept_compiles(), kept_elsewhere():
         yield
 
 
