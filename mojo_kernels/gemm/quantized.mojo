@@ -4,7 +4,7 @@ read of memory is what is stored."""
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv
-from std.memory import Pointer
+from std.memory import Pointer, bitcast
 from std.sys import CompilationTarget, llvm_intrinsic, simd_width_of
 
 from ..core.memory import Address, untracked
@@ -26,6 +26,9 @@ comptime Vector = SIMD[SUM, SOME]
 # Whether one instruction looks up numbers of 4 bits: these then come as -8 to 7, else as 0 to 15.
 comptime LOOKED_UP = STEPS and CompilationTarget.has_avx512f()
 comptime LEAST = -8 if LOOKED_UP else 0
+# Whether a row is multiplied word by word, and the columns of a block that has four a step.
+comptime IN_WORDS = STEPS and not LOOKED_UP
+comptime COLUMNS_OF_WORDS = 32
 
 
 @register("tmb_scaled_matmul")
@@ -235,6 +238,11 @@ struct Int4Matmul:
             var lines = Matrix(
                 untracked(wide.unsafe_ptr()), weights.k, 1
             )
+            comptime if IN_WORDS and block == COLUMNS_OF_WORDS:
+                if m == 1 and weights.in_pairs():
+                    _one_row(weights, untracked(wide.unsafe_ptr()), cp, lower, upper)
+                    _ = wide^
+                    return
             for b in range(lower, upper):
                 var to = cp.unsafe_offset(b * block)
                 comptime for rows in range(1, FEW + 1):
@@ -275,6 +283,11 @@ struct Packed[dtype: DType, block: Int](TrivialRegisterPassable):
         return min(Self.block, self.n - number * Self.block)
 
     @always_inline
+    def in_pairs(self) -> Bool:
+        """Whether two steps of the inner dimension are always of one group."""
+        return self.group % 2 == 0 and self.k % 2 == 0
+
+    @always_inline
     def line(self, number: Int, p: Int) -> Pointer[UInt8, UntrackedOrigin[mut=True]]:
         """The bytes of a block at a step of the inner dimension."""
         var start = number * Self.block // 2 * self.k
@@ -284,8 +297,18 @@ struct Packed[dtype: DType, block: Int](TrivialRegisterPassable):
     def factors(self, number: Int, p: Int, column: Int) -> Tuple[Vector, Vector]:
         """Scales of some columns of a block, and what is added to each of their scaled numbers."""
         var at = (p // self.group * self.n + number * Self.block + column) * 2
-        var both = self.scales.unsafe_load[width = 2 * SOME](at).cast[SUM]().deinterleave()
-        return both[0], both[1] - Scalar[SUM](8 + LEAST) * both[0]
+        var scale: Vector
+        var zero: Vector
+        comptime if Self.dtype == DType.bfloat16:
+            # The upper half of a float32 each: the two of a column are one word.
+            var words = self.scales.unsafe_offset(at).unsafe_bitcast[Int32]().unsafe_load[width=SOME]()
+            scale = bitcast[SUM, SOME](words << 16)
+            zero = bitcast[SUM, SOME](words & SIMD[DType.int32, SOME](-65536))
+        else:
+            var both = self.scales.unsafe_load[width = 2 * SOME](at).cast[SUM]().deinterleave()
+            scale = both[0]
+            zero = both[1]
+        return scale, scale.fma(Vector(-(8 + LEAST)), zero)
 
 
 @always_inline
@@ -313,6 +336,78 @@ def _widened_pairs(line: Pointer[UInt8, UntrackedOrigin[mut=True]], number: Int)
     """The same of a block that is not whole: neighbours share a byte."""
     var bytes = line.unsafe_load[width = SOME // 2](number * (SOME // 2))
     return _numbers(bytes.interleave(bytes >> 4).cast[DType.int32]())
+
+
+def _one_row[
+    dtype: DType, block: Int, //
+](weights: Packed[dtype, block], a: Address[SUM], c: Address[dtype], first: Int, last: Int):
+    """Blocks of columns of a result of one row."""
+    var groups = ceildiv(weights.k, weights.group)
+    var totals = List[Scalar[SUM]](length=groups, fill=0)
+    for p in range(weights.k):
+        totals[p // weights.group] += a[unsafe_offset=p]
+    for b in range(first, last):
+        if weights.columns(b) == block:
+            _by_words(weights, a, untracked(totals.unsafe_ptr()), c.unsafe_offset(b * block), b)
+        else:
+            _few[1](weights, Matrix(a, weights.k, 1), c.unsafe_offset(b * block), b)
+    _ = totals^
+
+
+def _by_words[
+    dtype: DType, block: Int, //
+](
+    weights: Packed[dtype, block],
+    a: Address[SUM],
+    totals: Address[SUM],
+    c: Address[dtype],
+    number: Int,
+):
+    """A whole block of columns of one row, two steps of the inner dimension at a time.
+
+    A word of memory has numbers of eight columns. They are multiplied where they lie in it, 16, 256
+    or 4096 times as large as they are, and the sums scaled down.
+    """
+    comptime Words = SIMD[DType.int32, 8]
+    comptime Part = SIMD[SUM, 8]
+    var first = Vector(0)
+    var second = Vector(0)
+    for p0 in range(0, weights.k, weights.group):
+        var line = weights.line(number, p0).unsafe_bitcast[Int32]()
+        var parts = Array[Part, 8](fill=Part(0))
+        var lefts = a.unsafe_offset(p0)
+        for _ in range(min(weights.k - p0, weights.group) // 2):
+            var lower = line.unsafe_load[width=8]()
+            var upper = lower >> 16
+            var left = SIMD[SUM, 4](lefts[]).join(SIMD[SUM, 4](lefts[unsafe_offset=1]))
+            comptime for i in range(4):
+                comptime mask = Words(15 << (4 * i))
+                parts[i] = (lower & mask).cast[SUM]().fma(rebind[Part](left), parts[i])
+                parts[4 + i] = (upper & mask).cast[SUM]().fma(rebind[Part](left), parts[4 + i])
+            line = line.unsafe_offset(8)
+            lefts = lefts.unsafe_offset(2)
+        var scale, zero = weights.factors(number, p0, 0)
+        var total = Vector(totals[unsafe_offset = p0 // weights.group])
+        first = zero.fma(total, _by_columns[0](parts).fma(scale, first))
+        scale, zero = weights.factors(number, p0, SOME)
+        second = zero.fma(total, _by_columns[1](parts).fma(scale, second))
+    c.unsafe_store(0, to_memory[dtype](first))
+    c.unsafe_store(SOME, to_memory[dtype](second))
+
+
+@always_inline
+def _by_columns[high: Int](parts: Array[SIMD[SUM, 8], 8]) -> Vector:
+    """Sums of the lower numbers of bytes, or of the higher ones, in the order of their columns."""
+    comptime Four = SIMD[SUM, 4]
+    var found = Array[Four, 4](fill=Four(0))
+    comptime for byte in range(4):
+        comptime i = 2 * byte + high
+        comptime factor = Scalar[SUM](1.0 / Float64(1 << (4 * (i % 4))))
+        var both = parts[i]
+        found[byte] = (both.slice[4]() + both.slice[4, offset=4]()) * Four(factor)
+    var even = found[0].interleave(found[2])
+    var odd = found[1].interleave(found[3])
+    return rebind[Vector](even.interleave(odd))
 
 
 def _few[
