@@ -20,7 +20,7 @@ from benchmarks.sweep.inference import bfloat16, inference
 from benchmarks.sweep.sizes import sizes
 from benchmarks.sweep.training import training
 
-SECONDS = 240
+SECONDS = 600
 PARTS = {"inference": inference, "training": training, "sizes": sizes, "bfloat16": bfloat16}
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 from max.dtype import DType
-from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
+from max.graph import DeviceRef, Dim, StaticDim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import current_node, expected, is_used
 from torch_max_backend.ops.common.bank import nothing, number, permuted, routine, unpermuted
@@ -19,6 +19,8 @@ from torch_max_backend.ops.softmax import softmax_rows
 from torch_max_backend.registry.lowerings import Refusal, map_to
 
 aten = torch.ops.aten
+# Queries that are so few that reading the keys takes all the time.
+_FEW = 8
 
 
 def _without_dropout(dropout_p: float) -> Refusal | None:
@@ -52,8 +54,9 @@ def flash_attention_for_cpu(
     addresses = routine(sums_in, query.device)
     if attn_mask is not None and attn_mask.rank not in (2, 4):
         addresses = None
-    # The kernel takes bfloat16 where products of it are faster.
-    if query.dtype != DType.bfloat16 or addresses is None or not current_node().bfloat16:
+    # The kernel takes bfloat16 where products of it are faster, and where few queries read the keys.
+    narrow = current_node().bfloat16 or _is_few(query.shape[2])
+    if query.dtype != DType.bfloat16 or addresses is None or not narrow:
         query, key, value = (ops.cast(v, sums_in) for v in (query, key, value))
     if addresses is not None:
         return _blockwise(query, key, value, is_causal, attn_mask, scale, addresses)
@@ -64,6 +67,10 @@ def flash_attention_for_cpu(
     result = ops.reshape(product(grouped, value), expected(0).shape)
     sums = _log_sum_exp(scores) if is_used(1) else None
     return ops.cast(result, expected(0).dtype), sums
+
+
+def _is_few(queries: Dim) -> bool:
+    return isinstance(queries, StaticDim) and int(queries) <= _FEW
 
 
 def _blockwise(
