@@ -97,8 +97,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(5000, 20, 20)
     # pytest looks for it five times at its end, a second each.
     session.config.stash[gc_collect_iterations_key] = 1
-    # Dynamo empties the processor's caches to time the guards of each graph, for a log.
-    torch._dynamo.guards.profile_guard_manager = lambda *arguments: 0.0
 
 
 def pytest_unconfigure() -> None:

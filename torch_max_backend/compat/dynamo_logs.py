@@ -1,0 +1,117 @@
+"""Spares Dynamo what it does for logs that nobody reads, and what it does over and over.
+
+Of the first call of a Llama's ``generate``, two graphs of 540 operators with warm caches, that was a
+tenth.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+import types
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from torch._dynamo import guards, output_graph, symbolic_convert
+
+_NAMES = ("trace_call_log", "trace_source_log")
+
+
+def leave_out() -> None:
+    """Leave out names and times where the logs of them are off, and keep lines of tracebacks; once,
+    or nothing of what has other names in this torch."""
+    _leave_out_names()
+    _leave_out_times()
+    _keep_lines()
+
+
+def _leave_out_names() -> None:
+    """For each operator, Dynamo (2.11 to 2.15) writes down the function that the line is in. For
+    the name it takes the whole source file apart, in Python."""
+    theirs = getattr(symbolic_convert, "get_funcname", None)
+    logs: list[Any] = [getattr(symbolic_convert, name, None) for name in _NAMES]
+    if theirs is None or None in logs or _is_ours(theirs):
+        return
+
+    def get_funcname(filename: str, lineno: int) -> str | None:
+        return theirs(filename, lineno) if _read(*logs) else None
+
+    _set(symbolic_convert, "get_funcname", get_funcname)
+
+
+def _leave_out_times() -> None:
+    """For each graph, Dynamo (2.11 to 2.15) empties the processor's caches and measures how long its
+    guards take, 10 ms and more."""
+    theirs = getattr(guards, "profile_guard_manager", None)
+    log = getattr(guards, "guards_log", None)
+    if theirs is None or log is None or _is_ours(theirs):
+        return
+
+    def profile_guard_manager(*arguments: Any) -> float:
+        return theirs(*arguments) if _read(log) else 0.0
+
+    _set(guards, "profile_guard_manager", profile_guard_manager)
+
+
+def _keep_lines() -> None:
+    """Each operator has the whole stack of the user's calls as text. Most lines of it are those of
+    the operator before, and Python (3.11) parses each to underline a part."""
+    if getattr(output_graph, "traceback", None) is not traceback:
+        return
+    kept = types.ModuleType("traceback", traceback.__doc__)
+    vars(kept).update(vars(traceback), StackSummary=_Summary)
+    _set(output_graph, "traceback", kept)
+
+
+class _Summary(traceback.StackSummary):
+    """A stack whose lines are written once, wherever else they are."""
+
+    @classmethod
+    def from_list(cls, a_list: Iterable[Any]) -> _Summary:
+        # Python's makes no object of the class that it is called for.
+        found = cls()
+        found.extend(traceback.StackSummary.from_list(a_list))  # type: ignore[arg-type]
+        return found
+
+    def format_frame_summary(self, frame_summary: traceback.FrameSummary, **how: Any) -> str:
+        if how or frame_summary.locals:
+            return super().format_frame_summary(frame_summary, **how)
+        return _line(_Frame(frame_summary))
+
+
+class _Frame:
+    """A frame that equals all whose line is the same."""
+
+    def __init__(self, frame: traceback.FrameSummary) -> None:
+        self.frame = frame
+        positions = (frame.end_lineno, frame.colno, frame.end_colno)
+        # The text too: a notebook's cell can be another one under the same name.
+        self._key = (frame.filename, frame.lineno, frame.name, *positions, frame.line)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Frame) and self._key == other._key
+
+
+@lru_cache(maxsize=4096)
+def _line(frame: _Frame) -> str:
+    return traceback.StackSummary().format_frame_summary(frame.frame)
+
+
+def _read(*logs: logging.Logger) -> bool:
+    return any(log.isEnabledFor(logging.DEBUG) for log in logs)
+
+
+def _is_ours(function: Any) -> bool:
+    return getattr(function, "of_max_backend", False)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    value.of_max_backend = True
+    setattr(owner, name, value)
+
+
+__all__ = ["leave_out"]
