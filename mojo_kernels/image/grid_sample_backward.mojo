@@ -13,10 +13,9 @@ from ..core.lines import each_line
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges, parallelism_level, task_count
 from ..core.vectors import below
+from .grid_sample_blocks import BLOCK, Taps
 from .grid_sample_taps import Geometry, geometry, pixels_or_zeros, taps_of
 
-# Positions at a time: their taps stay in the cache.
-comptime BLOCK = 128
 comptime GRAIN = 16384
 
 
@@ -35,8 +34,13 @@ def _by_image[
     def work(lower: Int, upper: Int) {
         var given, var grid, var to, var shape, var together, var parts
     }:
-        var pixels = List[Int32](unsafe_uninit_length=taps * BLOCK)
-        var weights = List[Scalar[dtype]](unsafe_uninit_length=taps * BLOCK)
+        comptime Some = Taps[dtype, mode, spatial]
+        var pixels = List[Int32](unsafe_uninit_length=Some.NUMBERS)
+        var weights = List[Scalar[dtype]](unsafe_uninit_length=Some.WEIGHTS)
+        var block = Some(untracked(pixels.unsafe_ptr()), untracked(weights.unsafe_ptr()))
+        comptime if mode == "nearest":
+            for p in range(BLOCK):
+                weights[p] = 1
         for unit in range(lower, upper):
             var item = unit // parts
             var first = unit % parts * together
@@ -47,26 +51,38 @@ def _by_image[
             )
             for start in range(0, shape.positions, BLOCK):
                 var count = min(BLOCK, shape.positions - start)
-                for p in range(count):
-                    var s = shape.sample[dtype, mode, spatial](
-                        grid, item * shape.positions + start + p
-                    )
-                    comptime for t in range(taps):
-                        pixels[p * taps + t] = s.pixels[t]
-                        weights[p * taps + t] = s.weights[t]
+                block.fill(shape, grid, item * shape.positions + start, count)
                 for channel in range(channels):
-                    var image = to.unsafe_offset((plane + channel) * shape.pixels)
-                    var values = given.unsafe_offset((plane + channel) * shape.positions + start)
-                    for p in range(count):
-                        var value = values[unsafe_offset=p]
-                        comptime for t in range(taps):
-                            var pixel = Int(pixels[p * taps + t])
-                            if pixel >= 0:
-                                image[unsafe_offset=pixel] += value * weights[p * taps + t]
+                    _add_image[taps](
+                        to.unsafe_offset((plane + channel) * shape.pixels),
+                        given.unsafe_offset((plane + channel) * shape.positions + start),
+                        block.pixels,
+                        block.weights,
+                        count,
+                    )
         _ = pixels^
         _ = weights^
 
     in_ranges(work, units, task_count(units, cost, GRAIN))
+
+
+@always_inline
+def _add_image[
+    dtype: DType, //, taps: Int
+](
+    image: Address[dtype],
+    given: Address[dtype],
+    pixels: Address[DType.int32],
+    weights: Address[dtype],
+    count: Int,
+):
+    """What a block of positions adds to the gradient of a plane."""
+    for p in range(count):
+        var value = given[unsafe_offset=p]
+        comptime for t in range(taps):
+            var pixel = Int(pixels[unsafe_offset = t * BLOCK + p])
+            if pixel >= 0:
+                image[unsafe_offset=pixel] += value * weights[unsafe_offset = t * BLOCK + p]
 
 
 def _by_grid[
@@ -87,47 +103,37 @@ def _by_grid[
     def work(lower: Int, upper: Int) {
         var given, var source, var grid, var to, var shape, var blocks
     }:
-        # By tap and position, the derivatives by x, y and z one after the other.
-        var pixels = List[Int32](unsafe_uninit_length=taps * BLOCK)
-        var slopes = List[Scalar[dtype]](unsafe_uninit_length=spatial * taps * BLOCK)
-        var scales = List[Scalar[dtype]](unsafe_uninit_length=spatial * BLOCK)
+        comptime Some = Taps[dtype, mode, spatial, sloped=True]
+        var pixels = List[Int32](unsafe_uninit_length=Some.NUMBERS)
+        var slopes = List[Scalar[dtype]](unsafe_uninit_length=Some.WEIGHTS)
         var sums = List[Scalar[dtype]](unsafe_uninit_length=spatial * BLOCK)
+        var block = Some(untracked(pixels.unsafe_ptr()), untracked(slopes.unsafe_ptr()))
+        var paired = shape.wide.size > 1
         for unit in range(lower, upper):
             var item = unit // blocks
             var start = unit % blocks * BLOCK
             var count = min(BLOCK, shape.positions - start)
-            for p in range(BLOCK):
-                # Behind the last position no tap counts.
-                var s = shape.sample[dtype, mode, spatial](
-                    grid, item * shape.positions + start + min(p, count - 1)
-                )
-                comptime for t in range(taps):
-                    pixels[t * BLOCK + p] = s.pixels[t] if p < count else -1
-                    slopes[t * BLOCK + p] = s.by_x[t]
-                    slopes[(taps + t) * BLOCK + p] = s.by_y[t]
-                    comptime if spatial == 3:
-                        slopes[(2 * taps + t) * BLOCK + p] = s.by_z[t]
-                comptime for i in range(spatial):
-                    scales[i * BLOCK + p] = s.scales[i]
-                    sums[i * BLOCK + p] = 0
+            block.fill(shape, grid, item * shape.positions + start, count)
+            block.pad(count)
+            for i in range(spatial * BLOCK):
+                sums[i] = 0
             for channel in range(shape.channels):
                 var plane = item * shape.channels + channel
-                _add_slopes[taps, spatial](
-                    untracked(sums.unsafe_ptr()),
-                    given.unsafe_offset(plane * shape.positions + start),
-                    source.unsafe_offset(plane * shape.pixels),
-                    untracked(pixels.unsafe_ptr()),
-                    untracked(slopes.unsafe_ptr()),
-                    count,
-                )
+                var to_sums = untracked(sums.unsafe_ptr())
+                var values = given.unsafe_offset(plane * shape.positions + start)
+                var from_ = source.unsafe_offset(plane * shape.pixels)
+                comptime if mode == "linear":
+                    if paired:
+                        _add_slopes[paired=True](to_sums, values, from_, block, count)
+                        continue
+                _add_slopes[paired=False](to_sums, values, from_, block, count)
             for p in range(count):
                 comptime for i in range(spatial):
                     to[unsafe_offset = (item * shape.positions + start + p) * spatial + i] = (
-                        sums[i * BLOCK + p] * scales[i * BLOCK + p]
+                        sums[i * BLOCK + p] * block.scales(i)[unsafe_offset=p]
                     )
         _ = pixels^
         _ = slopes^
-        _ = scales^
         _ = sums^
 
     in_ranges(work, units, task_count(units, cost, GRAIN))
@@ -135,38 +141,45 @@ def _by_grid[
 
 @always_inline
 def _add_slopes[
-    dtype: DType, //, taps: Int, spatial: Int
+    dtype: DType, mode: StaticString, spatial: Int, //, *, paired: Bool
 ](
     sums: Address[dtype],
     given: Address[dtype],
     plane: Address[dtype],
-    pixels: Address[DType.int32],
-    slopes: Address[dtype],
+    block: Taps[dtype, mode, spatial, True],
     count: Int,
 ):
     """What one channel adds to the gradient of a block of positions."""
     comptime width = simd_width_of[dtype]()
     comptime Some = SIMD[dtype, width]
+    comptime taps = taps_of[mode, spatial]()
     for at in range(0, count, width):
         var value = masked_load[width](given.unsafe_offset(at), below[width](count - at), Some(0))
         var total = Array[Some, spatial](fill=0)
         comptime for i in range(spatial):
             total[i] = sums.unsafe_load[width=width](i * BLOCK + at)
-        comptime for t in range(taps):
-            var places = pixels.unsafe_load[width=width](t * BLOCK + at)
-            var product = pixels_or_zeros(plane, places) * value
-            # Not 0 times an infinite gradient.
-            product = places.lt(0).select(Some(0), product)
-            comptime for i in range(spatial):
-                var slope = slopes.unsafe_load[width=width]((i * taps + t) * BLOCK + at)
-                total[i] = product.fma(slope, total[i])
+        comptime for r in range(taps // 2):
+            comptime for side in range(2):
+                comptime t = 2 * r + side
+                var pixel = Some(0)
+                comptime if paired:
+                    pixel = block.pair[width](plane, r, at)[side]
+                else:
+                    pixel = pixels_or_zeros(
+                        plane, block.pixels.unsafe_load[width=width](t * BLOCK + at)
+                    )
+                # Not 0 times an infinite gradient.
+                var product = block.outside[width](t, at).select(Some(0), pixel * value)
+                comptime for i in range(spatial):
+                    var slope = block.slopes(i).unsafe_load[width=width](t * BLOCK + at)
+                    total[i] = product.fma(slope, total[i])
         comptime for i in range(spatial):
             sums.unsafe_store(i * BLOCK + at, total[i])
 
 
 @register("tmb_grid_sample_backward")
 struct GridSampleBackward:
-    """The gradients by the image and by the grid. Planes of the image and positions of the grid
+    """The gradients by the image, if it is wanted, and by the grid, if that has elements. Planes of the image and positions of the grid
     are summed by one thread each, in a fixed order."""
 
     @staticmethod
@@ -203,6 +216,8 @@ struct GridSampleBackward:
         comptime if target == "cpu":
             if image_wanted != 0:
                 _by_image[mode, spatial](given, places, to_image, shape)
+            if by_grid.size() == 0:
+                return
             comptime if mode == "nearest":
                 unsafe_memset_zero(to_grid, count=by_grid.size())
             else:
@@ -265,6 +280,8 @@ struct GridSampleBackward:
                 shape.positions * taps + shape.pixels,
                 ctx,
             )
+        if by_grid.size() == 0:
+            return
         each_line[target=target](
             grid_of,
             shape.batch * shape.positions,

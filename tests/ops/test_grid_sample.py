@@ -45,6 +45,10 @@ def _sampling() -> dict[str, Case]:
             lambda x, g, f=forward, m=modes: [f(x, g, n, p, False) for n in m for p in range(3)],
             [spoiled(*shape), spoiled(2, *out, spatial)],
         )
+        cases[f"grid_{spatial}d_image_only"] = (
+            lambda y, x, g, f=backward: f(y, x, g, 0, 0, False, [True, False])[0],
+            [random(*shape[:2], *out), random(*shape), grid],
+        )
         cases[f"grid_{spatial}d_grid_only"] = (
             lambda y, x, g, f=backward: f(y, x, g, 0, 0, False, [False, True])[1],
             [random(*shape[:2], *out), random(*shape), grid],
@@ -52,6 +56,13 @@ def _sampling() -> dict[str, Case]:
     cases["grid_one_pixel"] = (
         lambda x, g: [aten.grid_sampler_2d(x, g, 0, p, a) for p in range(3) for a in (False, True)],
         [random(2, 3, 1, 1), random(2, 5, 8, 2)],
+    )
+    cases["grid_of_many_positions"] = (
+        lambda y, x, g: [
+            aten.grid_sampler_2d(x, g, 0, 1, False),
+            *aten.grid_sampler_2d_backward(y, x, g, 0, 1, False, [True, True]),
+        ],
+        [random(2, 3, 13, 23), random(2, 3, 9, 17), random(2, 13, 23, 2)],
     )
     cases["grid_empty"] = (
         lambda x, g: aten.grid_sampler_2d(x, g, 0, 0, False),

@@ -54,7 +54,7 @@ def flash_attention_for_cpu(
     addresses = routine(sums_in, query.device)
     if attn_mask is not None and attn_mask.rank not in (2, 4):
         addresses = None
-    # The kernel takes bfloat16 where products of it are faster, and where few queries read the keys.
+    # The kernel takes bfloat16 where products of it are faster, and from few queries.
     narrow = current_node().bfloat16 or _is_few(query.shape[2])
     if query.dtype != DType.bfloat16 or addresses is None or not narrow:
         query, key, value = (ops.cast(v, sums_in) for v in (query, key, value))

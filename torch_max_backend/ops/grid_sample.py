@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from max.graph import Dim, TensorType, TensorValue, ops
 
-from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.context import expected, is_used
 from torch_max_backend.ops.common.images import lifted, numbers
 from torch_max_backend.ops.common.promotion import full
 from torch_max_backend.ops.common.reduce import is_empty
@@ -55,8 +55,9 @@ def _sampled_backward(
     if is_empty(gradient.shape) or is_empty(x.shape):
         empty = [full(0, v.dtype, v.shape, v.device) for v in (x, grid)]
         return empty[0] if mask[0] else None, empty[1]
-    # A gradient that nobody wants takes no memory.
-    wanted: list[int | Dim] = images if mask[0] else [0] * 5
+    # A gradient that nobody wants takes no memory, and no time.
+    nothing: list[int | Dim] = [0] * 5
+    by_grids = is_used(1)
     by_image, by_grid = ops.custom(
         "tmb_grid_sample_backward",
         x.device,
@@ -67,14 +68,14 @@ def _sampled_backward(
             *numbers([padding, int(align), int(mask[0])]),
         ],
         [
-            TensorType(x.dtype, wanted, x.device),
-            TensorType(x.dtype, grids.shape, x.device),
+            TensorType(x.dtype, images if mask[0] else nothing, x.device),
+            TensorType(x.dtype, grids.shape if by_grids else nothing, x.device),
         ],
         {"mode": _MODES[mode], "spatial": spatial},
     )
     return (
         ops.reshape(by_image.tensor, x.shape) if mask[0] else None,
-        ops.reshape(by_grid.tensor, grid.shape),
+        ops.reshape(by_grid.tensor, grid.shape) if by_grids else None,
     )
 
 
