@@ -70,7 +70,7 @@ class _Summary(traceback.StackSummary):
     def from_list(cls, a_list: Iterable[Any]) -> _Summary:
         # Python's makes no object of the class that it is called for.
         found = cls()
-        found.extend(traceback.StackSummary.from_list(a_list))  # type: ignore[arg-type]
+        found.extend(traceback.StackSummary.from_list(a_list))
         return found
 
     def format_frame_summary(self, frame_summary: traceback.FrameSummary, **how: Any) -> str:
