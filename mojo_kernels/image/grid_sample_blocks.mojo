@@ -10,7 +10,6 @@ from .grid_sample_taps import Axis, Geometry, nearest, pixels_or_zeros, taps_of
 comptime BLOCK = 128
 
 
-@fieldwise_init
 struct Taps[dtype: DType, mode: StaticString, spatial: Int, sloped: Bool = False](
     TrivialRegisterPassable
 ):
