@@ -1,6 +1,7 @@
 """Lookup of rows by index, and indices that are in range."""
 
 from extensibility import InputTensor, OutputTensor, register
+from extensibility.managed_tensor_slice import _MutableInputTensor
 from max.gpu.host import DeviceContext
 from std.sys import simd_width_of
 
@@ -85,3 +86,27 @@ struct Checked:
             if at < start or at >= end:
                 raise Error("index ", at, " is out of bounds for a dimension of size ", end)
             op[unsafe_offset=i] = Scalar[dtype](at + end if at < 0 else at)
+
+
+@register("tmb_assert")
+struct Assert:
+    """Raises an error of the characters of `text` unless `flag` is true. Called in place, so that it
+    stays although nothing uses a result."""
+
+    @staticmethod
+    def execute[
+        target: StaticString
+    ](
+        kept: _MutableInputTensor[dtype=DType.int32, rank=1, ...],
+        flag: InputTensor[dtype=DType.bool, rank=1, ...],
+        text: InputTensor[dtype=DType.int32, rank=1, ...],
+        ctx: DeviceContext,
+    ) raises:
+        comptime assert target == "cpu", "only the CPU raises"
+        if untracked(flag.unsafe_ptr())[]:
+            return
+        var characters = untracked(text.unsafe_ptr())
+        var said = String()
+        for i in range(text.dim_size[0]()):
+            said += chr(Int(characters[unsafe_offset=i]))
+        raise Error(said)

@@ -83,8 +83,8 @@ _BY_NAME = (
         r"assert|sym_constrain|is_(all|any)_true",
         Reason(
             "Assertions",
-            "Conditions on sizes are checked when a graph is called. Those on data run in eager "
-            "PyTorch.",
+            "Conditions on sizes are checked when a graph is called, those on data that are "
+            "`_assert_async` when it runs. Others on data run in eager PyTorch.",
         ),
     ),
     (

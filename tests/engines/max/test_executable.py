@@ -52,6 +52,12 @@ def mutate_strided(x: Tensor, y: Tensor) -> Tensor:
     return x + y
 
 
+def asserted(x: Tensor) -> Tensor:
+    torch._assert_async((x < 9).all(), "größer als erwartet")
+    torch._assert_async(x[0, 0] + 1, "one of them is -1")
+    return x + 1
+
+
 def several(x: Tensor) -> tuple[Any, ...]:
     y = x + 1
     return y, None, y, x.shape[0], x
@@ -108,6 +114,7 @@ CASES = {
     "mutate_strided": Case(
         lambda: mutate_strided, lambda: [(numbers(4, 6)[::2, ::3], torch.ones(2, 2))]
     ),
+    "asserted": Case(lambda: asserted, lambda: [(numbers(2, 4),)]),
     "several": Case(lambda: several, lambda: [(numbers(3, 4),)]),
     "aliases": Case(lambda: aliases_of_input, lambda: [(numbers(3, 4),)]),
     "equal_results": Case(lambda: equal_results, lambda: [(numbers(3, 4), torch.ones(3, 4))]),
@@ -157,6 +164,21 @@ def programs(precompiled: Precompiled) -> Iterator[Precompiled]:
 
 def tensors(values: Any) -> list[Tensor]:
     return [v for v in pytree.tree_leaves(values) if isinstance(v, Tensor)]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(9.0, "größer als erwartet"), (-1.0, "one of them is -1")]
+)
+def test_conditions_on_data_raise(programs: Precompiled, value: float, message: str) -> None:
+    function, (x,) = programs.compiled("asserted"), programs.arguments("asserted")
+    good = x.clone()
+    x[0, 0] = value
+    with pytest.raises(RuntimeError, match=message):
+        asserted(x)
+    for _ in range(12):  # the last calls are answered by code that is written out
+        with pytest.raises(ExecutionError, match=message):
+            function(x)
+        torch.testing.assert_close(function(good), good + 1)
 
 
 def storages(values: Any) -> list[int]:

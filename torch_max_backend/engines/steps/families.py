@@ -32,7 +32,7 @@ _STANDARD: Mapping[str, Sequence[tuple[str, Mapping[str, str | bool | int]]]] = 
     "attention.forward": [("tmb_attention", {})],
     "normalization.layer_norm": [("tmb_normalize", {})],
     "normalization.softmax": [("tmb_softmax", {"logarithm": False, "blind": False})],
-    "indexing.lookup": [("tmb_lookup", {}), ("tmb_checked", {})],
+    "indexing.lookup": [("tmb_lookup", {}), ("tmb_checked", {}), ("tmb_assert", {})],
 }
 # Modules that share their libraries: what all shells need takes 6 CPU s a library, and nearly every
 # model needs some of these.

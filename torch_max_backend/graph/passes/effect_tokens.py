@@ -12,7 +12,13 @@ import operator
 import torch
 from torch.fx import GraphModule, Node
 
-_PLAIN = frozenset({torch.ops.aten._linalg_check_errors.default})
+_PLAIN = frozenset(
+    {
+        torch.ops.aten._linalg_check_errors.default,
+        torch.ops.aten._assert_async.default,
+        torch.ops.aten._assert_async.msg,
+    }
+)
 _TOKENS = frozenset({torch.ops.prims._make_token.default, torch.ops.prims._sink_tokens.default})
 
 

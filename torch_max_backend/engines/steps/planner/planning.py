@@ -116,7 +116,7 @@ def _checks(task: Task) -> bool:
 
 
 # Kernels that raise for values that are wrong: they run though nothing reads their result.
-_CHECKING = frozenset({"tmb_checked", "tmb_check_info"})
+_CHECKING = frozenset({"tmb_checked", "tmb_check_info", "tmb_assert"})
 
 
 class _Planning:
