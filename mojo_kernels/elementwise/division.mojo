@@ -6,7 +6,7 @@ from layout import Coord
 from max.gpu.host import DeviceContext
 from std.math import copysign, trunc
 from std.sys import simd_width_of
-from std.utils.numerics import nan
+from std.utils.numerics import inf, nan
 
 from ..core.each import foreach
 from ..core.memory import Address, untracked
@@ -150,6 +150,24 @@ def fmod64[
     return (finite & divisor.eq(divisor)).select(result, F(nan[DType.float64]()))
 
 
+@always_inline
+def exact_fmod[
+    dtype: DType, w: SIMDLength, //
+](x: SIMD[dtype, w], y: SIMD[dtype, w]) -> SIMD[dtype, w]:
+    """C's `fmod`, exact. What a whole quotient that the dtype can tell from its neighbours leaves is a
+    number of the dtype, also if the quotient was rounded to one too many."""
+    comptime assert dtype.is_floating_point(), "float only"
+    comptime F = SIMD[dtype, w]
+    comptime limit = F(8388608.0 if dtype == DType.float32 else _LARGE)
+    comptime if dtype == DType.float32 or dtype == DType.float64:
+        var divisor = abs(y)
+        var quotient = abs(x / y)
+        if (quotient.lt(limit) & divisor.lt(F(inf[dtype]()))).reduce_and():
+            var rest = (-trunc(quotient)).fma(divisor, abs(x))
+            return copysign(rest.lt(0).select(rest + divisor, rest), x)
+    return fmod64(x.cast[DType.float64](), y.cast[DType.float64]()).cast[dtype]()
+
+
 @register("tmb_float_remainder")
 struct FloatRemainder:
     """The remainder of floats with the dividend's sign, or with the divisor's if `floored`."""
@@ -168,9 +186,7 @@ struct FloatRemainder:
             width: Int
         ](at: Coord[...]) {var x, var y} -> SIMD[output.dtype, width]:
             var divisor = y.load[width](at)
-            var result = fmod64(
-                x.load[width](at).cast[DType.float64](), divisor.cast[DType.float64]()
-            ).cast[output.dtype]()
+            var result = exact_fmod(x.load[width](at), divisor)
             comptime if floored:
                 var wrong = result.ne(0) & (result.lt(0) ^ divisor.lt(0))
                 result = wrong.select(result + divisor, result)

@@ -1,7 +1,9 @@
 """Division with remainder, powers of integers, shifts and other operations on bits, of programs."""
 
+from std.math import copysign
+
 from ..elementwise.bits import _common_divisor, _common_multiple, _next_after, _shifted
-from ..elementwise.division import _integer, _power, fmod64
+from ..elementwise.division import _integer, _power, exact_fmod
 from .operations import Operation, wide
 
 
@@ -57,18 +59,21 @@ def _float[
     dtype: DType, w: SIMDLength, //, kind: StaticString
 ](x: SIMD[dtype, w], y: SIMD[dtype, w]) -> SIMD[dtype, w]:
     """The remainder of floats, exact, and their quotient rounded down."""
-    var rest = fmod64(x.cast[DType.float64](), y.cast[DType.float64]())
+    var left = exact_fmod(x, y)
     comptime if kind == "fmod":
-        return rest.cast[dtype]()
+        return left
     else:
-        var b = y.cast[DType.float64]()
-        var wrong = rest.ne(0) & (rest.lt(0) ^ b.lt(0))
+        var wrong = left.ne(0) & (left.lt(0) ^ y.lt(0))
         comptime if kind == "mod":
-            var result = rest.cast[dtype]()
-            return wrong.select(result + y, result)
+            return wrong.select(left + y, left)
         else:
+            var rest = left.cast[DType.float64]()
+            var b = y.cast[DType.float64]()
             # Without what is left the quotient is nearly whole.
             var a = x.cast[DType.float64]()
             var quotient = (a - rest) / b
             quotient = wrong.select(quotient - 1, quotient).__round__()
+            comptime zero = SIMD[DType.float64, w](0)
+            var signed = copysign(zero, copysign(zero + 1, a) * copysign(zero + 1, b))
+            quotient = quotient.eq(zero).select(signed, quotient)
             return b.eq(0).select(a / b, quotient).cast[dtype]()

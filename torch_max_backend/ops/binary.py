@@ -113,11 +113,13 @@ def _refuse_integer_zero(
 def _quotient_kernel(
     self: object, other: object, rounding_mode: str | None = "floor"
 ) -> str | None:
-    """The library for quotients that MAX's own division may trap on."""
+    """The library for quotients that MAX's own division may trap on, and that need remainders."""
     dtype = torch.result_type(self, other)
-    if rounding_mode is None or dtype.is_floating_point or _is_plain(other, dtype.itemsize):
-        return None
-    return "elementwise.division"
+    if dtype.is_floating_point:
+        own = rounding_mode == "floor"
+    else:
+        own = rounding_mode is not None and not _is_plain(other, dtype.itemsize)
+    return "elementwise.division" if own else None
 
 
 def _is_plain(divisor: object, size: int) -> bool:
@@ -160,13 +162,16 @@ def _floor_quotient(a: TensorValue, b: TensorValue, other: Operand) -> TensorVal
         return _integer_quotient(a, b, other, floor=True)
     # Python's rules, as torch: exact remainder first, since a / b may have rounded up to a whole.
     zero, one = number(0, a), number(1, a)
-    remainder = numerics.fmod(a, b)
+    remainder = elementwise("tmb_float_remainder", a, b, floored=False)
     quotient = ops.div(ops.sub(a, remainder), b)
     quotient = ops.where(_wrong_sign(remainder, b), ops.sub(quotient, one), quotient)
     whole = ops.floor(quotient)
     late = ops.greater(ops.sub(quotient, whole), number(0.5, a))
     whole = ops.where(late, ops.add(whole, one), whole)
-    return ops.where(ops.equal(b, zero), ops.div(a, b), whole)
+    # A zero has the sign of the quotient.
+    plain = ops.div(a, b)
+    whole = ops.where(ops.equal(whole, zero), ops.mul(plain, zero), whole)
+    return ops.where(ops.equal(b, zero), plain, whole)
 
 
 def _wrong_sign(remainder: TensorValue, divisor: TensorValue) -> TensorValue:

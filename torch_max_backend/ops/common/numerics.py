@@ -78,11 +78,6 @@ def zero_over(x: TensorValue) -> TensorValue:
     return ops.where(lost, number(math.nan, x), number(0, x))
 
 
-def with_sign(magnitude: TensorValue, source: TensorValue) -> TensorValue:
-    """``magnitude`` of an odd function, negated where ``source`` is negative."""
-    return ops.where(ops.greater(number(0, source), source), ops.negate(magnitude), magnitude)
-
-
 def exp(x: TensorValue) -> TensorValue:
     """e to the ``x``. MAX's own turns NaN into infinity, and saturates below the overflow limit."""
     if has_own_functions():
@@ -158,47 +153,3 @@ def relu(x: TensorValue) -> TensorValue:
     if has_own_functions():
         return ops.relu(x)
     return clamp(x, number(0, x), None)
-
-
-def fmod(x: TensorValue, y: TensorValue) -> TensorValue:
-    """C's ``fmod`` of floats: the remainder of the truncated quotient, exact where MAX's is not.
-
-    Exact for quotients up to 2**56 (float32) or 2**53 (float64).
-    """
-    if x.dtype == DType.float32:
-        wide, divisor = ops.cast(x, DType.float64), ops.cast(y, DType.float64)
-        # Two steps, so that quotient times divisor is exact in each.
-        large = ops.mul(divisor, number(2.0**28, wide))
-        wide = _remainder_step(wide, large, exact_product=True)
-        return ops.cast(_remainder_step(wide, divisor, exact_product=True), DType.float32)
-    return _remainder_step(x, y, exact_product=False)
-
-
-def _remainder_step(x: TensorValue, y: TensorValue, exact_product: bool) -> TensorValue:
-    zero = number(0, x)
-    size, step = ops.abs(x), ops.abs(y)
-    q = ops.trunc(ops.div(size, step))
-    product = ops.mul(q, step)
-    r = ops.sub(size, product)
-    if not exact_product:
-        r = ops.sub(r, _product_error(q, step, product))
-    # The rounded quotient may be one too large or too small.
-    r = ops.where(ops.greater(zero, r), ops.add(r, step), r)
-    r = ops.where(ops.greater_equal(r, step), ops.sub(r, step), r)
-    # Not computed for a quotient of 0, where an infinite divisor would give NaN.
-    r = ops.where(ops.greater(step, size), size, r)
-    return with_sign(r, x)
-
-
-def _product_error(a: TensorValue, b: TensorValue, product: TensorValue) -> TensorValue:
-    """What the rounded ``product`` lacks of the exact one."""
-    (a1, a2), (b1, b2) = _halves(a), _halves(b)
-    error = ops.sub(ops.mul(a1, b1), product)
-    error = ops.add(ops.add(error, ops.mul(a1, b2)), ops.mul(a2, b1))
-    return ops.add(error, ops.mul(a2, b2))
-
-
-def _halves(x: TensorValue) -> tuple[TensorValue, TensorValue]:
-    scaled = ops.mul(x, number(2.0**27 + 1, x))
-    high = ops.sub(scaled, ops.sub(scaled, x))
-    return high, ops.sub(x, high)
