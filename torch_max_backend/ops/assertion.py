@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 from max.dtype import DType
-from max.graph import BufferType, DeviceRef, TensorValue, ops
+from max.graph import DeviceRef, TensorValue, ops
 
 from torch_max_backend.ops.common.promotion import to_dtype
+from torch_max_backend.ops.common.raising import raise_by
 from torch_max_backend.registry.lowerings import map_to
 
 aten = torch.ops.aten
@@ -15,13 +16,9 @@ aten = torch.ops.aten
 
 def _raise_unless(flag: TensorValue, message: str) -> None:
     """Let the model raise when it runs unless a tensor's one number is not 0."""
-    cpu = DeviceRef.CPU()
     true = ops.reshape(to_dtype(flag, DType.bool), [1])
-    true = true if true.device.is_cpu() else ops.transfer_to(true, cpu)
     text = np.array([ord(c) for c in message or " "], np.int32)
-    # In place, so that MAX keeps a kernel whose result nobody uses.
-    kept = ops.buffer_create(BufferType(DType.int32, [1], cpu))
-    ops.inplace_custom("tmb_assert", cpu, [kept, true, ops.constant(text, DType.int32, cpu)])
+    raise_by("tmb_assert", true, ops.constant(text, DType.int32, DeviceRef.CPU()))
 
 
 @map_to(aten._assert_async.default, kernels="base")

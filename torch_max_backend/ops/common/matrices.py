@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from max.dtype import DType
-from max.graph import BufferType, DeviceRef, Dim, TensorType, TensorValue, ops
+from max.graph import Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.ops.common.positions import iota, product, spread
 from torch_max_backend.ops.common.promotion import constant, full, to_dtype
+from torch_max_backend.ops.common.raising import raise_by
 
 Size: TypeAlias = int | Dim
 
@@ -45,17 +46,8 @@ def failure(operator: str, meaning: str | None = None) -> str:
 
 def raise_unless_zero(info: TensorValue, operator: str, *, single: bool) -> None:
     """Let the model raise when it runs if a factorization's info is not 0."""
-    cpu = DeviceRef.CPU()
     flat = ops.reshape(info, [product(info.shape)])
-    flat = flat if flat.device.is_cpu() else ops.transfer_to(flat, cpu)
-    # In place, so that MAX keeps a kernel whose result nobody uses.
-    kept = ops.buffer_create(BufferType(DType.int32, [1], cpu))
-    ops.inplace_custom(
-        "tmb_check_info",
-        cpu,
-        [kept, flat],
-        parameters={"text": failure(operator), "single": single},
-    )
+    raise_by("tmb_check_info", flat, text=failure(operator), single=single)
 
 
 def stacked(value: TensorValue, kept: int = 2) -> TensorValue:
