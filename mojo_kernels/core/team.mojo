@@ -5,11 +5,12 @@ thread alone."""
 from max.algorithm import sync_parallelize as parallelize_in_max
 from max.runtime.asyncrt import parallelism_level as level_in_max
 from std.atomic import Atomic
-from std.ffi import external_call
+from std.ffi import _Global, external_call
 from std.math import ceildiv
 from std.memory import Pointer
 from std.sys import CompilationTarget, is_defined, llvm_intrinsic
 from std.sys._assembly import inlined_assembly
+from std.time import perf_counter_ns
 
 comptime STEPS = is_defined["TMB_STEPS"]()
 comptime SERIAL = is_defined["TMB_SERIAL"]()
@@ -109,13 +110,74 @@ struct _Job[Task: _Task](Movable):
     var taken: Pointer[Int64, UntrackedOrigin[mut=True]]
     var tasks: Int64
     var mode: Int64
+    # What the calling thread did, and when it found nothing more to do.
+    var done: Int64
+    var finished: Int
 
 
 # Shares of the tasks at most: threads beyond help the others.
 comptime SHARES = 64
 
 
+# Nanoseconds lost to waiting after which the calling thread works alone for a while, how many times
+# the lost ones that while is, and how long at most.
+comptime LOSS = 6_000_000
+comptime ALONE = 10
+comptime ALONE_AT_MOST = 500_000_000
+
+
+@fieldwise_init
+struct _Balance(Defaultable, ImplicitlyCopyable):
+    """Whether the team is worth its waiting, for all threads of the process. Where other processes
+    use the cores, a member that is not running keeps the rest from the next step.
+
+    Fields:
+        lost: Nanoseconds that the calling threads lost to it lately, against working alone.
+        alone_until: The time at which it is tried again.
+    """
+
+    var lost: Int
+    var alone_until: Int
+
+    def __init__(out self):
+        self = Self(0, 0)
+
+    def count(mut self, taken: Int, alone: Int, now: Int):
+        """Notes how long tasks took, and what they take one thread."""
+        self.lost = max(0, self.lost + taken - alone)
+        if self.lost > LOSS:
+            self.alone_until = now + min(ALONE * self.lost, ALONE_AT_MOST)
+            # The next loss shows that nothing has changed.
+            self.lost = LOSS // 2
+
+
+def _new_balance() -> _Balance:
+    return _Balance()
+
+
+# One for the libraries of all kernels.
+comptime BALANCE = _Global["torch_max_backend.team", _new_balance]
+
+
 def _fork[Task: _Task, //](task: Task, tasks: Int):
+    try:
+        ref balance = BALANCE.get_or_create_ptr()[]
+        var begin = perf_counter_ns()
+        if begin < balance.alone_until:
+            for number in range(tasks):
+                task(number)
+            return
+        var job = _shared(task, tasks)
+        if job.done > 0:
+            var now = perf_counter_ns()
+            balance.count(now - begin, (job.finished - begin) * tasks // Int(job.done), now)
+    except:
+        # There is no memory for the balance.
+        _ = _shared(task, tasks)
+
+
+def _shared[Task: _Task, //](task: Task, tasks: Int) -> _Job[Task]:
+    # All tasks by the team.
     # How many tasks of each thread's share are taken.
     var taken = Array[Int64, SHARES](fill=0)
     var job = _Job[Task](
@@ -123,6 +185,8 @@ def _fork[Task: _Task, //](task: Task, tasks: Int):
         Pointer(to=taken).unsafe_bitcast[Int64]().unsafe_origin_cast[UntrackedOrigin[mut=True]](),
         Int64(tasks),
         float_mode(),
+        0,
+        0,
     )
     # 0: the whole team, as torch takes it. A smaller one would end the other threads, and the
     # next larger one start them again.
@@ -132,8 +196,8 @@ def _fork[Task: _Task, //](task: Task, tasks: Int):
         Int32(0),
         Int32(0),
     )
-    _ = job^
     _ = taken^
+    return job^
 
 
 def _member[Task: _Task](data: Data) abi("C"):
@@ -145,6 +209,7 @@ def _member[Task: _Task](data: Data) abi("C"):
     var tasks = Int(job[].tasks)
     var own = float_mode()
     var mode = own
+    var done = 0
     for k in range(shares):
         var owner = (me + k) % shares
         var first = owner * tasks // shares
@@ -159,8 +224,12 @@ def _member[Task: _Task](data: Data) abi("C"):
                 mode = job[].mode
                 set_float_mode(mode)
             job[].task(first + Int(mine))
+            done += 1
     if mode != own:
         set_float_mode(own)
+    if me == 0:
+        job[].done = Int64(done)
+        job[].finished = perf_counter_ns()
 
 
 @always_inline
