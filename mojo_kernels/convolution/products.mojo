@@ -14,26 +14,22 @@ from .finish import Finish
 from .pair_tiles import pack_pair_lines, padded_depth, product_of_tiles, tiles_space
 from .pairs import pair_planes, pair_rows
 from .planes import Layout, Shape, phase_planes
-from .tiles import pack_pairs, pack_rows, product_of_taps, space_size
+from .tiles import STRETCH, pack_pairs, pack_rows, product_of_taps, space_size, stretch
 
 # Bytes of the planes and the sums of a tile of windows: half of a second-level cache.
 comptime TILE = 1048576
 # Outputs whose weights are in panels at a time.
 comptime SLAB = 168
-# Numbers of the windows that all rows of weights are multiplied with in turn.
-comptime STRETCH = 8192
-# Outputs for which copies cost little beside products.
+# Outputs for which copies of few numbers cost little beside products.
 comptime OFTEN = 64
+# What a line of a copy takes beside its vectors, in products of vectors, and how many times more
+# than the copies it has to save.
+comptime LINE = 32
+comptime WORTH = 2
 # Windows of images that are multiplied with the same panels, about.
 comptime TOGETHER = 512
 # Windows of a tile, if there are as many.
 comptime FEWEST = 64
-
-
-@always_inline
-def _stretch(steps: Int, panel: Int) -> Int:
-    """Windows whose numbers of a block stay in the first-level cache for all rows of weights."""
-    return max(1, STRETCH // (steps * panel)) * panel
 
 
 @always_inline
@@ -52,6 +48,23 @@ def _cut(shape: Shape, windows: Int, tasks: Int, most: Int, panel: Int) -> Tuple
     if units * cuts * tiles < tasks:
         cuts = max(cuts, min(tasks // (units * tiles), shape.per_group() // 16))
     return (tiles, cuts)
+
+
+@always_inline
+def _taps_apart[width: Int](shape: Shape) -> Bool:
+    """Whether each tap of a row gets a plane of its own. With one plane for each phase of the
+    stride, windows are counted with the positions between two rows of them, which costs products;
+    with one for each tap, copies."""
+    var high = shape.high
+    var wide = shape.wide
+    var gap = wide.extent() - wide.output
+    if 2 * gap >= wide.output:
+        return True
+    if shape.per_group() >= OFTEN and 2 * wide.output <= width:
+        return True
+    var products = shape.per_group() * shape.taps() * high.output * gap // width
+    var lines = (wide.kernel - wide.stride) * high.stride * high.extent()
+    return products > WORTH * lines * (LINE + 2 * ceildiv(wide.output, width))
 
 
 def _convolve_points[
@@ -221,12 +234,8 @@ def convolve_by_products[
                 rebind[Finish[dtype, activation]](finish),
             )
             return
-    # A tap's numbers have to be neighbours: either windows are counted with the
-    # positions between two rows of them, which costs products, or each tap has a
-    # plane of its own, which costs copies.
-    var gap = wide.extent() - wide.output
-    var often = 2 * wide.output <= width and shape.per_group() >= OFTEN
-    var layout = Layout(wide, 2 * gap >= wide.output or often)
+    # A tap's numbers have to be neighbours.
+    var layout = Layout(wide, _taps_apart[width](shape))
     var extent = layout.extent()
     var windows = high.output * extent
     # Then sums go where the result goes, which may not be as wide as they are.
@@ -405,10 +414,10 @@ def convolve_by_products[
                         weights = _in_pairs(left, spare_rows, given, shape, lines, begun, some)
                     else:
                         weights = _as_given(left, given, shape, lines, steps)
-                    var stretch = _stretch(padded_depth(steps) if tiled else steps, panel)
+                    var many = stretch[panel, pairs](lines, padded_depth(steps) if tiled else steps)
                     for image in range(images_here):
-                        for at in range(0, count, stretch):
-                            var columns = min(stretch, count - at)
+                        for at in range(0, count, many):
+                            var columns = min(many, count - at)
                             var into = to.unsafe_offset(image * next_to + i * row + at)
                             comptime if tiled:
                                 product_of_tiles(

@@ -13,6 +13,13 @@ from .pairs import accumulated, times
 
 # Columns that are fewer than a vector are made alone if they are no more than these.
 comptime FEW = 4
+# Rows for which a copy of the columns costs little beside what it saves: where columns lie, their
+# lines are as many pages, and begin anywhere in the lines of a cache.
+comptime MANY_ROWS = 96
+# Numbers of columns that are multiplied with all rows in turn: they stay in the first-level cache,
+# or where they are copied in the second-level cache.
+comptime STRETCH = 8192
+comptime COPIED = 32768
 comptime Offsets = Pointer[Int, Untracked]
 
 
@@ -241,6 +248,23 @@ def few_columns[
 
 
 @no_inline
+def _copy_panels[
+    dtype: DType, //
+](to: Address[dtype], from_: Address[dtype], offsets: Offsets, depth: Int, count: Int):
+    """Copies `count` neighbouring panels of columns, each `[depth, panel]`."""
+    comptime width = simd_width_of[dtype]()
+    comptime panel = WIDE * width
+    for p in range(depth):
+        var line = from_.unsafe_offset(offsets[unsafe_offset=p])
+        for n in range(count):
+            comptime for j in range(WIDE):
+                to.unsafe_store[width=width](
+                    (n * depth + p) * panel + j * width,
+                    line.unsafe_load[width=width](n * panel + j * width),
+                )
+
+
+@no_inline
 def product_of_taps[
     dtype: DType, //, pairs: Bool = False
 ](
@@ -264,7 +288,14 @@ def product_of_taps[
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var done = columns // panel * panel
-    tiles[WIDE, True, pairs](done // panel, rows, left, right, offsets, depth, c, row, added)
+    if pairs or rows < MANY_ROWS:
+        tiles[WIDE, True, pairs](done // panel, rows, left, right, offsets, depth, c, row, added)
+    else:
+        _copy_panels(space, right, offsets, depth, done // panel)
+        for at in range(0, done, panel):
+            # One at a time stays in the first-level cache for all rows.
+            var copied = space.unsafe_offset(at * depth)
+            tiles[WIDE, False](1, rows, left, copied, offsets, depth, c.unsafe_offset(at), row, added)
     if columns - done >= width:
         var to = c.unsafe_offset(done)
         var from_ = right.unsafe_offset(done)
@@ -299,5 +330,15 @@ def product_of_taps[
 
 @always_inline
 def space_size[dtype: DType](rows: Int, depth: Int) -> Int:
-    """Numbers that `product_of_taps` needs room for."""
-    return (rows + max(depth, FEW * depth // simd_width_of[dtype]() + 1)) * simd_width_of[dtype]()
+    """Numbers that `product_of_taps` needs room for, with no more than `stretch` columns."""
+    comptime width = simd_width_of[dtype]()
+    var copied = stretch[WIDE * width](rows, depth) * depth if rows >= MANY_ROWS else 0
+    return max(copied, (rows + max(depth, FEW * depth // width + 1)) * width)
+
+
+@always_inline
+def stretch[panel: Int, pairs: Bool = False](rows: Int, depth: Int) -> Int:
+    """Columns that all rows of weights are multiplied with in turn, in panels: those of a depth of
+    `depth` stay in a cache."""
+    var numbers = STRETCH if pairs or rows < MANY_ROWS else COPIED
+    return max(1, numbers // (depth * panel)) * panel

@@ -5,7 +5,7 @@ middle: each of the 16 positions has a product of matrices `[outputs, channels]`
 `[channels, tiles]`."""
 
 from std.math import ceildiv
-from std.sys import simd_width_of, size_of
+from std.sys import CompilationTarget, simd_width_of, size_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges
@@ -13,7 +13,7 @@ from ..gemm.blas import tasks_for
 from ..gemm.panels import WIDE, _high
 from .finish import Finish
 from .planes import Shape
-from .tiles import tiles
+from .tiles import Offsets, tiles
 from .winograd_transforms import (
     POSITIONS,
     SOME,
@@ -24,8 +24,9 @@ from .winograd_transforms import (
     transform_weights,
 )
 
-# Bytes of the transformed tiles of a block: they stay in the second-level cache.
-comptime BLOCK = 786432
+# Bytes of the transformed tiles of a block: they stay in the second-level cache, which is smaller
+# where vectors are.
+comptime BLOCK = 786432 if CompilationTarget.has_avx512f() else 393216
 # Tiles of a block, if there are as many: the sums of fewer are too often read and written.
 comptime FEWEST = 128
 # Channels and outputs whose products cost more than the transforms.
@@ -57,6 +58,30 @@ def _lines_apart(count: Int, width: Int) -> Int:
     """Room for so many numbers and a vector: an odd number of vectors, so that few fall into the
     same set of a cache."""
     return ((ceildiv(count, width) + 1) // 2 * 2 + 1) * width
+
+
+@always_inline
+def _columns[
+    dtype: DType, //
+](
+    count: Int,
+    rows: Int,
+    a: Address[dtype],
+    b: Address[dtype],
+    offsets: Offsets,
+    depth: Int,
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """`tiles` of `count` columns, a last vector of them alone."""
+    comptime width = simd_width_of[dtype]()
+    var vectors = ceildiv(count, width)
+    tiles[WIDE, True](vectors // WIDE, rows, a, b, offsets, depth, c, row, added)
+    if vectors % WIDE != 0:
+        var done = vectors // WIDE * WIDE * width
+        var to = c.unsafe_offset(done)
+        tiles[1, True](vectors % WIDE, rows, a, b.unsafe_offset(done), offsets, depth, to, row, added)
 
 
 def convolve_by_winograd[
@@ -109,7 +134,7 @@ def convolve_by_winograd[
 
     var offsets = List[Int](capacity=channels_each)
     for channel in range(channels_each):
-        offsets.append(channel * plan.apart())
+        offsets.append(channel * plan.channel())
     var offset = untracked(offsets.unsafe_ptr())
     var fine = List[Bool](length=tasks, fill=True)
     var fp = untracked(fine.unsafe_ptr())
@@ -117,7 +142,7 @@ def convolve_by_winograd[
         unsafe_uninit_length=(panels if before else tasks) * POSITIONS * plan.panel
     )
     var up = untracked(weights.unsafe_ptr())
-    var tiles_space = channels_each * plan.apart()
+    var tiles_space = plan.tiles_space()
     var panel_sums = POSITIONS * rows * plan.row
     var sums_space = panel_sums * (1 if stages == 1 else panels_each)
     var image_rows = 2 * min(high, block // wide + 2) + 2
@@ -177,11 +202,11 @@ def convolve_by_winograd[
                     if stages > 1:
                         sums = all_sums.unsafe_offset((panel - begun) * panel_sums)
                     for position in range(POSITIONS):
-                        tiles[WIDE, True](
-                            ceildiv(some, columns),
+                        _columns(
+                            some,
                             lines,
                             left.unsafe_offset(position * plan.panel),
-                            transformed.unsafe_offset(position * plan.row),
+                            transformed.unsafe_offset(position * plan.position()),
                             offset,
                             depth,
                             sums.unsafe_offset(position * plan.rows * plan.row),

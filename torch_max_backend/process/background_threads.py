@@ -14,6 +14,12 @@ from torch_max_backend.process import fork_safety
 _IDLE = 1
 
 
+def at_exit() -> bool:
+    """Whether Python is ending. Threads may still run, but temporary folders are gone: what they do
+    not find is no reason for a warning."""
+    return not threading.main_thread().is_alive()
+
+
 class BackgroundThread:
     """A thread that starts with the first work and ends when there is none.
 

@@ -14,6 +14,7 @@ from torch_max_backend import environment
 from torch_max_backend.errors import CacheError
 from torch_max_backend.log import get_logger
 from torch_max_backend.process import fork_safety
+from torch_max_backend.process.background_threads import at_exit
 from torch_max_backend.process.temporary_folders import folder_until_exit
 
 T = TypeVar("T")
@@ -129,12 +130,15 @@ def written_in(name: str, write: Callable[[Path], T]) -> T:
 
     Raises:
         CacheError: The temporary folder cannot be written to either.
+        SystemExit: Python is ending, in a thread that still writes.
     """
     folder = folder_to_write(name)
     if folder != known.instead.get(place(name)):
         try:
             return write(folder)
         except OSError as e:
+            if at_exit():
+                raise SystemExit from e  # Ends a thread without a word.
             warn_once(folder, "The cache directory %s cannot be written to: %s", e)
             known.unwritable.add(place(name))
     try:

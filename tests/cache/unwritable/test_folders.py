@@ -303,3 +303,16 @@ def test_a_full_disk(tmp_path: Path) -> None:
     for name in ("kernels", "artifacts"):
         assert done.stderr.count(str(disk / "ours" / name)) <= 2, done.stderr
     assert "cannot be written to" in done.stderr
+
+
+def test_a_thread_that_outlives_the_folders_says_nothing(
+    folder: Path, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(into: Path) -> Path:
+        raise FileNotFoundError(into)
+
+    monkeypatch.setattr(private_folders, "at_exit", lambda: True)
+    with pytest.raises(SystemExit):
+        private_folders.written_in("things", write)
+    assert not warnings()
+    assert private_folders.folder_to_write("things") == folder / "things"

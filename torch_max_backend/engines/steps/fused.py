@@ -14,7 +14,7 @@ from torch_max_backend.engines.steps.libraries import exported, kept
 from torch_max_backend.engines.steps.rowwise import Rowwise
 from torch_max_backend.errors import CompilationError
 from torch_max_backend.log import get_logger
-from torch_max_backend.process.background_threads import BackgroundThread
+from torch_max_backend.process.background_threads import BackgroundThread, at_exit
 
 log = get_logger("steps")
 
@@ -41,6 +41,8 @@ def build(programs: Iterable[Fusible | None]) -> None:
     try:
         found = exported("fused", text, symbols, modules)
     except CompilationError as e:
+        if at_exit():
+            return
         log.warning("Programs stay interpreted: %s", e)
         _refused.update(wanted)
         return
