@@ -148,13 +148,13 @@ def _rows[
 
 
 def convolve_single_channels[
-    dtype: DType, activation: StaticString, //
+    dtype: DType, //
 ](
     op: Address[dtype],
     xp: Address[dtype],
     wp: Address[dtype],
     shape: Shape,
-    finish: Finish[dtype, activation],
+    finish: Finish[dtype],
 ):
     """A convolution with `shape.channels() == 1`."""
     comptime width = simd_width_of[dtype]()

@@ -9,6 +9,34 @@ from ..core.memory import Address
 from ..gemm.blas import activated
 
 
+# What `Finish.activation` may be.
+comptime NONE = 0
+comptime ACTIVATIONS = 8
+
+
+def activation_name(number: Int) -> StaticString:
+    """The activation that a number stands for, `_ACTIVATIONS` of `ops/convolution.py`."""
+    if number == NONE:
+        return "none"
+    if number == 1:
+        return "relu"
+    if number == 2:
+        return "relu6"
+    if number == 3:
+        return "hardsigmoid"
+    if number == 4:
+        return "hardswish"
+    if number == 5:
+        return "silu"
+    if number == 6:
+        return "gelu"
+    return "gelu_tanh"
+
+
+# Those up to it are made of exact operations. The others have float32's precision.
+comptime EXACT = 4
+
+
 @always_inline
 def at_address[dtype: DType](address: Int) -> Address[dtype]:
     """What lies at an address."""
@@ -68,9 +96,7 @@ struct Norm[dtype: DType](TrivialRegisterPassable):
 
 
 @fieldwise_init
-struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
-    TrivialRegisterPassable
-):
+struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
     """What is done to the sums: `v scale + shift + residual`, activated. Where the result has a
     narrower type, each operator's result is rounded to it, as it would be without this."""
 
@@ -80,6 +106,8 @@ struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
     var channels: Int
     # Whether the factors are of a batch norm: an operator after the convolution.
     var normed: Bool
+    # The number of an activation.
+    var activation: Int
 
     @always_inline
     def _rounded[
@@ -93,9 +121,9 @@ struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
     @always_inline
     def idle(self) -> Bool:
         """Whether the sums are the result."""
-        return self.factors == 0 and self.residual == 0 and Self.activation == "none"
+        return self.factors == 0 and self.residual == 0 and self.activation == NONE
 
-    @no_inline
+    @always_inline
     def apply(
         self,
         to: Address[Self.to_type],
@@ -105,6 +133,22 @@ struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
         count: Int,
     ):
         """Finishes `count` sums of a channel, for `position` of the output."""
+        comptime for kind in range(ACTIVATIONS):
+            comptime if kind <= EXACT or Self.dtype == DType.float32:
+                if self.activation == kind:
+                    self._apply[activation_name(kind)](to, line, channel, position, count)
+
+    @no_inline
+    def _apply[
+        activation: StaticString
+    ](
+        self,
+        to: Address[Self.to_type],
+        line: Address[Self.dtype],
+        channel: Int,
+        position: Int,
+        count: Int,
+    ):
         comptime assert Self.dtype.is_floating_point(), "float only"
         comptime width = simd_width_of[Self.dtype]()
         comptime Some = SIMD[Self.dtype, width]
@@ -123,7 +167,7 @@ struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
             v = v.fma(scale, shift)
             if self.residual != 0:
                 v = self._rounded(v) + other.unsafe_load[width=width](i).cast[Self.dtype]()
-            to.unsafe_store[width=width](i, activated[Self.activation](v).cast[Self.to_type]())
+            to.unsafe_store[width=width](i, activated[activation](v).cast[Self.to_type]())
             i += width
         if i < count:
             var inside = iota[DType.int32, width]().lt(Int32(count - i))
@@ -133,7 +177,7 @@ struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
             v = v.fma(scale, shift)
             if self.residual != 0:
                 v = self._rounded(v) + self._some[width](other.unsafe_offset(i), inside)
-            self._keep(activated[Self.activation](v), to.unsafe_offset(i), inside)
+            self._keep(activated[activation](v), to.unsafe_offset(i), inside)
 
     @always_inline
     def _some[
@@ -194,4 +238,7 @@ struct Finish[dtype: DType, activation: StaticString, to_type: DType = dtype](
         if self.residual != 0:
             var other = at_address[Self.dtype](self.residual)
             v += other.unsafe_load[width=width](position)
-        to.unsafe_store[width=width](0, activated[Self.activation](v))
+        comptime for kind in range(ACTIVATIONS):
+            comptime if kind <= EXACT or Self.dtype == DType.float32:
+                if self.activation == kind:
+                    to.unsafe_store[width=width](0, activated[activation_name(kind)](v))

@@ -7,7 +7,7 @@ from max.gpu.host import DeviceContext
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges, task_count
 from ..gemm.bfloat16 import UNIT
-from .finish import Finish, Norm
+from .finish import NONE, Finish, Norm
 from .kinds import convolve
 from .planes import Shape, Window
 from .products import convolve_by_products
@@ -22,13 +22,13 @@ def _address[dtype: DType](tensor: InputTensor[dtype=dtype, rank=1, ...]) -> Int
 
 
 def _widened[
-    dtype: DType, sum_type: DType, activation: StaticString, //
+    dtype: DType, sum_type: DType, //
 ](
     op: Address[dtype],
     xp: Address[dtype],
     wp: Address[dtype],
     shape: Shape,
-    finish: Finish[sum_type, activation, dtype],
+    finish: Finish[sum_type, dtype],
 ):
     """A convolution of numbers that are widened before, and rounded after all: where nothing
     multiplies their pairs, as inside a MAX graph."""
@@ -52,7 +52,7 @@ def _widened[
 
     widen(image, xp, inputs)
     widen(weight, wp, weights)
-    convolve(sums, image, weight, shape, Finish[sum_type, "none"](0, 0, shape.outputs, False))
+    convolve(sums, image, weight, shape, Finish[sum_type](0, 0, shape.outputs, False, NONE))
 
     def end(lower: Int, upper: Int) {var op, var sums, var shape, var finish, var pixels}:
         for line in range(lower, upper):
@@ -69,12 +69,13 @@ def _widened[
 struct Convolution:
     """`[batch, channels, height, width]` with weights
     `[outputs, channels / groups, height, width]`, and what follows; an empty
-    tensor stands for one that is left out. What is bfloat16 adds up in float32 and is rounded
+    tensor stands for one that is left out, and a number for an activation (`activation_name` of
+    `finish.mojo`). What is bfloat16 adds up in float32 and is rounded
     once."""
 
     @staticmethod
     def execute[
-        dtype: DType, sum_type: DType, //, activation: StaticString, target: StaticString
+        dtype: DType, sum_type: DType, //, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=4, ...],
         x: InputTensor[dtype=dtype, rank=4, ...],
@@ -94,6 +95,7 @@ struct Convolution:
         dilation_y: Int64,
         dilation_x: Int64,
         groups: Int64,
+        activation: Int64,
         epsilon: Float64,
         ctx: DeviceContext,
     ) raises:
@@ -135,11 +137,12 @@ struct Convolution:
         var fp = untracked(factors.unsafe_ptr())
         if not norm.idle():
             norm.factors(fp, shape.outputs)
-        var finish = Finish[sum_type, activation, dtype](
+        var finish = Finish[sum_type, dtype](
             0 if norm.idle() else Int(fp),
             Int(residual.unsafe_ptr()) if residual.dim_size[0]() != 0 else 0,
             shape.outputs,
             norm.variance != 0,
+            Int(activation),
         )
         var xp = untracked(x.unsafe_ptr())
         var wp = untracked(weight.unsafe_ptr())
@@ -150,7 +153,7 @@ struct Convolution:
                 xp.unsafe_bitcast[Scalar[sum_type]](),
                 wp.unsafe_bitcast[Scalar[sum_type]](),
                 shape,
-                rebind[Finish[sum_type, activation]](finish),
+                rebind[Finish[sum_type]](finish),
             )
         else:
             comptime paired = UNIT != "" and dtype == DType.bfloat16

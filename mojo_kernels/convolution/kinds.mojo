@@ -10,13 +10,13 @@ from .winograd import convolved_by_winograd
 
 @always_inline
 def convolve[
-    dtype: DType, activation: StaticString, //
+    dtype: DType, //
 ](
     op: Address[dtype],
     xp: Address[dtype],
     wp: Address[dtype],
     shape: Shape,
-    finish: Finish[dtype, activation],
+    finish: Finish[dtype],
 ):
     """A convolution of any sizes, none of which is 0."""
     # Few outputs of a channel do not fill a tile.

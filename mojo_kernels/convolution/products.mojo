@@ -68,13 +68,13 @@ def _taps_apart[width: Int](shape: Shape) -> Bool:
 
 
 def _convolve_points[
-    dtype: DType, activation: StaticString, //
+    dtype: DType, //
 ](
     op: Address[dtype],
     xp: Address[dtype],
     wp: Address[dtype],
     shape: Shape,
-    finish: Finish[dtype, activation],
+    finish: Finish[dtype],
 ):
     """Images of one pixel: a product of matrices as they lie."""
     var tasks = tasks_for(shape.outputs // 16, shape.cost() * 4)
@@ -197,13 +197,13 @@ def _for_tiles[
 
 
 def convolve_by_products[
-    dtype: DType, value_type: DType, activation: StaticString, //, volumes: Bool = False
+    dtype: DType, value_type: DType, //, volumes: Bool = False
 ](
     op: Address[value_type],
     xp: Address[value_type],
     wp: Address[value_type],
     shape: Shape,
-    finish: Finish[dtype, activation, value_type],
+    finish: Finish[dtype, value_type],
 ):
     """A convolution of any sizes; of bfloat16 in pairs of channels, with sums of float32."""
     comptime pairs = value_type != dtype
@@ -231,7 +231,7 @@ def convolve_by_products[
                 xp.unsafe_bitcast[Scalar[dtype]](),
                 wp.unsafe_bitcast[Scalar[dtype]](),
                 shape,
-                rebind[Finish[dtype, activation]](finish),
+                rebind[Finish[dtype]](finish),
             )
             return
     # A tap's numbers have to be neighbours.

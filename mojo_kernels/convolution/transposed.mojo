@@ -12,7 +12,7 @@ from std.sys.intrinsics import masked_load, masked_store
 from ..core.memory import Address, Untracked, untracked
 from ..core.team import in_ranges
 from ..core.vectors import below
-from .finish import Finish, Norm
+from .finish import NONE, Finish, Norm
 from .kinds import convolve
 from .planes import MASKED, Shape, Window
 
@@ -228,7 +228,7 @@ struct ConvolutionTransposed:
         var fp = untracked(factors.unsafe_ptr())
         if biased:
             norm.factors(fp, outputs)
-        var finish = Finish[dtype, "none"](Int(fp) if biased else 0, 0, outputs, False)
+        var finish = Finish[dtype](Int(fp) if biased else 0, 0, outputs, False, NONE)
         var whole = high.stride * wide.stride == 1
         var pixels = high.pixels(0) * wide.pixels(0)
         var part = List[Scalar[dtype]](

@@ -4,7 +4,7 @@ from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 
 from ..core.memory import untracked
-from .finish import Finish, Norm
+from .finish import NONE, Finish, Norm
 from .planes import Shape, Window
 from .products import convolve_by_products
 
@@ -65,7 +65,7 @@ struct VolumeConvolution:
         var fp = untracked(factors.unsafe_ptr())
         if not norm.idle():
             norm.factors(fp, shape.outputs)
-        var finish = Finish[dtype, "none"](0 if norm.idle() else Int(fp), 0, shape.outputs, False)
+        var finish = Finish[dtype](0 if norm.idle() else Int(fp), 0, shape.outputs, False, NONE)
         convolve_by_products[volumes=True](
             untracked(output.unsafe_ptr()),
             untracked(x.unsafe_ptr()),

@@ -85,13 +85,13 @@ def _columns[
 
 
 def convolve_by_winograd[
-    dtype: DType, activation: StaticString, //
+    dtype: DType, //
 ](
     op: Address[dtype],
     xp: Address[dtype],
     wp: Address[dtype],
     shape: Shape,
-    finish: Finish[dtype, activation],
+    finish: Finish[dtype],
 ) -> Bool:
     """A convolution that `suits_winograd`. False, and no result, if numbers are too large."""
     comptime width = simd_width_of[dtype]()
@@ -240,13 +240,13 @@ def convolve_by_winograd[
 
 @always_inline
 def convolved_by_winograd[
-    dtype: DType, activation: StaticString, //
+    dtype: DType, //
 ](
     op: Address[dtype],
     xp: Address[dtype],
     wp: Address[dtype],
     shape: Shape,
-    finish: Finish[dtype, activation],
+    finish: Finish[dtype],
 ) -> Bool:
     """A convolution if it is made faster this way, and whether it was made."""
     comptime if dtype == DType.float32:

@@ -270,12 +270,12 @@ def _untransform[
 
 @no_inline
 def finish_block[
-    dtype: DType, activation: StaticString, //
+    dtype: DType, //
 ](
     op: Address[dtype],
     source: Address[dtype],
     plan: Plan,
-    finish: Finish[dtype, activation],
+    finish: Finish[dtype],
     channel: Int,
     first: Int,
     count: Int,

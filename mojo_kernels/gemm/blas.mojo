@@ -195,11 +195,19 @@ def product_cost(batch: Int, m: Int, n: Int, k: Int) -> Int:
 def activated[
     dtype: DType, width: SIMDLength, //, activation: StaticString
 ](v: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """`none`, `relu`, `gelu`, `gelu_tanh` or `silu`."""
+    """`none`, `relu`, `relu6`, `hardsigmoid`, `hardswish`, `silu`, `gelu` or `gelu_tanh`."""
+    comptime Some = SIMD[dtype, width]
     comptime if activation == "none":
         return v
     elif activation == "relu":
-        return v.lt(0).select(SIMD[dtype, width](0), v)
+        return v.lt(0).select(Some(0), v)
+    elif activation == "relu6":
+        # NaN stays.
+        return v.lt(0).select(Some(0), v.gt(6).select(Some(6), v))
+    elif activation == "hardsigmoid":
+        return activated["relu6"](v + 3) / 6
+    elif activation == "hardswish":
+        return v * activated["relu6"](v + 3) / 6
     else:
         comptime assert dtype.is_floating_point(), "float only"
         comptime if activation == "gelu":

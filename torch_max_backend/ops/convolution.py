@@ -166,6 +166,12 @@ def fused_convolution(
     return ops.cast(_by_products(input, weight, bias, *settings, addresses, after), dtype)
 
 
+# As ``activation_name`` of ``mojo_kernels/convolution/finish.mojo`` numbers them.
+_ACTIVATIONS = (
+    "none", "relu", "relu6", "hardsigmoid", "hardswish", "silu", "gelu", "gelu_tanh",
+)  # fmt: skip
+
+
 @dataclass
 class _After:
     """What the kernel does to a convolution's sums."""
@@ -201,6 +207,7 @@ def _by_products(
     ]
     # The sizes of the result say how far padding goes at the other end.
     settings = [*planar_settings(stride, [before for before, _ in pads], dilation), groups]
+    settings.append(_ACTIVATIONS.index(after.activation))
     result = ops.custom(
         "tmb_convolution",
         input.device,
@@ -214,7 +221,6 @@ def _by_products(
             ops.constant(after.epsilon, DType.float64, DeviceRef.CPU()),
         ],
         [TensorType(input.dtype, planar_shape(shape), input.device)],
-        {"activation": after.activation},
     )[0]
     return ops.reshape(result.tensor, shape)
 

@@ -54,6 +54,12 @@ FUSED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "one dimension": (lambda x: F.conv1d(x, _WEIGHT[..., 0], padding=1).relu() , _IMAGE[..., 0]),
     "convolution, gelu": (lambda x: F.gelu(_norm(_convolved(x)) + x), _IMAGE),
     "convolution, silu": (lambda x: F.silu(_convolved(x)), _IMAGE),
+    "convolution, relu6": (lambda x: F.relu6(_convolved(4 * x)), _IMAGE),
+    "convolution, hardsigmoid": (lambda x: F.hardsigmoid(_norm(_convolved(x))), _IMAGE),
+    "convolution, hardswish": (lambda x: F.hardswish(_norm(_convolved(x)) + x), _IMAGE),
+    "convolution, hardswish written out": (
+        lambda x: (lambda y: y * torch.clamp(y + 3, 0, 6) / 6)(_convolved(x)), _IMAGE,
+    ),
     "groups": (lambda x: F.conv2d(x, _WEIGHT[:, :1], groups=4, stride=2).relu(), _IMAGE),
     "linear, relu": (lambda x: F.linear(x, _MATRIX, _VECTOR).relu(), _ROWS),
     "linear, gelu": (lambda x: F.gelu(F.linear(x, _MATRIX, _VECTOR)), _ROWS),
@@ -79,6 +85,10 @@ KEPT: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "a broadcast residual": (lambda x: _convolved(x) + x[:1], _IMAGE),
     "transposed": (lambda x: F.conv_transpose2d(x, _WEIGHT).relu(), _IMAGE),
     "16 bits": (lambda x: F.conv2d(x, _WEIGHT.bfloat16()).relu(), _IMAGE.bfloat16()),
+    "an activation of convolutions": (
+        lambda x: F.relu6(F.linear(4 * x, _MATRIX, _VECTOR)), _ROWS,
+    ),
+    "another bound": (lambda x: F.hardtanh(_convolved(4 * x), 0.0, 5.0), _IMAGE),
     "nothing": (lambda x: F.linear(x, _MATRIX[:, :0], _VECTOR).relu(), _ROWS[:, :0]),
     "another bias": (lambda x: torch.addmm(x[:, :1], x, x.t()[:, :6]).relu(), _ROWS),
     "two activations": (
@@ -100,7 +110,7 @@ KEPT: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
         _ROWS,
     ),
     "float64": (lambda x: F.gelu(F.linear(x, _MATRIX.double())), _ROWS.double()),
-}
+}  # fmt: skip
 
 
 def _targets(module: torch.fx.GraphModule) -> list[Any]:

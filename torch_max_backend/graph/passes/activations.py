@@ -17,6 +17,11 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
+def _clamp(x: float, low: float | None = None, high: float | None = None) -> float:
+    x = x if low is None else max(x, low)
+    return x if high is None else min(x, high)
+
+
 # What the operators of such arithmetic do to numbers.
 _SCALAR: Mapping[Any, Callable[..., float]] = {
     aten.add.Tensor: operator.add,
@@ -30,6 +35,7 @@ _SCALAR: Mapping[Any, Callable[..., float]] = {
     aten.sigmoid.default: _sigmoid,
     aten.exp.default: math.exp,
     aten.reciprocal.default: lambda x: 1 / x,
+    aten.clamp.default: _clamp,
 }
 
 
@@ -38,12 +44,15 @@ def _gelu_tanh(x: float) -> float:
 
 
 _ACTIVATIONS: Mapping[str, Callable[[float], float]] = {
+    "relu6": lambda x: _clamp(x, 0, 6),
+    "hardsigmoid": lambda x: _clamp(x + 3, 0, 6) / 6,
+    "hardswish": lambda x: x * _clamp(x + 3, 0, 6) / 6,
     "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
     "gelu_tanh": _gelu_tanh,
     "silu": lambda x: x * _sigmoid(x),
 }
 # Numbers at which two functions that agree are taken for the same: of both signs, around the bends.
-_SAMPLES = (-6.3, -3.1, -1.7, -0.9, -0.31, -0.02, 0.0, 0.013, 0.24, 0.77, 1.3, 2.2, 3.7, 5.9)
+_SAMPLES = (-6.3, -3.1, -1.7, -0.9, -0.31, -0.02, 0.0, 0.013, 0.24, 0.77, 1.3, 2.2, 3.7, 5.9, 6.8)
 # Constants may be written with the digits of float32.
 _NEAR = 1e-7
 # Operators of the longest form.
@@ -58,8 +67,7 @@ def written_out(x: Node) -> tuple[Node, str] | None:
         x: A node that makes a float32 tensor.
 
     Returns:
-        The node that makes the activation, and its name (``gelu``, ``gelu_tanh`` or ``silu``), or
-        ``None``.
+        The node that makes the activation, and its name as the kernels know it, or ``None``.
     """
     values: dict[Node, tuple[float, ...]] = {x: _SAMPLES}
     while len(values) <= _LONGEST:
@@ -87,19 +95,19 @@ def _value(
         return None
     if value.dtype != like.dtype or value.dim() != like.dim():
         return None
-    operands: list[tuple[float, ...]] = []
+    operands: list[tuple[Any, ...]] = []
     for argument in node.args:
         if isinstance(argument, Node):
             if argument not in values:
                 return None
             operands.append(values[argument])
-        elif isinstance(argument, (int, float)):
+        elif argument is None or isinstance(argument, (int, float)):
             operands.append((argument,) * len(_SAMPLES))
         else:
             return None
     try:
         found = tuple(function(*numbers) for numbers in zip(*operands, strict=True))
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, TypeError):
         return None
     # Python takes odd roots of negative numbers for complex ones.
     return found if all(isinstance(v, (int, float)) for v in found) else None

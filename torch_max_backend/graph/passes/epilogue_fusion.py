@@ -7,6 +7,7 @@ those are in the cache. This pass replaces such sequences by operators of this p
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +27,20 @@ _library.define(
 )
 _library.define("fused_addmm(Tensor? self, Tensor mat1, Tensor mat2, str activation) -> Tensor")
 
-# What the kernel of a product can do to its result, by operator and `approximate=` of gelu.
-_ACTIVATIONS = {
-    (aten.relu.default, None): "relu",
-    (aten.silu.default, None): "silu",
-    (aten.gelu.default, "none"): "gelu",
-    (aten.gelu.default, "tanh"): "gelu_tanh",
+# What the kernels can do to their results: by operator and the arguments behind its input.
+_ACTIVATIONS: Mapping[tuple[Any, tuple[Any, ...]], str] = {
+    (aten.relu.default, ()): "relu",
+    (aten.hardtanh.default, (0, 6)): "relu6",
+    (aten.hardsigmoid.default, ()): "hardsigmoid",
+    (aten.hardswish.default, ()): "hardswish",
+    (aten.silu.default, ()): "silu",
+    (aten.gelu.default, ("none",)): "gelu",
+    (aten.gelu.default, ("tanh",)): "gelu_tanh",
 }
+# Those that fit any dtype: they do not round. Mojo's erf, exp and tanh have float32's precision.
+_ANY_DTYPE = ("relu", "relu6")
+# Those that the kernel of a matrix product has.
+_OF_PRODUCTS = ("relu", "silu", "gelu", "gelu_tanh")
 _NORM = aten._native_batch_norm_legit_no_training.default
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
@@ -74,8 +82,10 @@ def _fused_addmm(
 def _activated(x: torch.Tensor, activation: str) -> torch.Tensor:
     if activation == "none":
         return x
-    (function, approximate) = next(k for k, v in _ACTIVATIONS.items() if v == activation)
-    return function(x) if approximate is None else function(x, approximate=approximate)
+    (function, others) = next(k for k, v in _ACTIVATIONS.items() if v == activation)
+    if function is aten.gelu.default:
+        return function(x, approximate=others[0])
+    return function(x, *others)
 
 
 _library.impl("fused_convolution", _fused_convolution, "CompositeExplicitAutograd")
@@ -161,7 +171,7 @@ def _fuse_product(module: GraphModule, node: Node) -> bool:
     while (follower := _only_user(last)) is not None and follower.target in _VIEWS:
         last = follower
     end, activation = _activation_after(last)
-    if end is None:
+    if end is None or activation not in _OF_PRODUCTS:
         return False
     arguments = (bias, a, b, activation)
     if last is not node:
@@ -186,13 +196,14 @@ def _activation_after(node: Node) -> tuple[Node | None, str | None]:
 
 def _activation(node: Node) -> str | None:
     """The name of the activation that a node is, as the kernels know it."""
-    approximate = None
+    others = node.args[1:]
     if node.target is aten.gelu.default:
-        approximate = node.kwargs.get("approximate", "none")
-    name = _ACTIVATIONS.get((node.target, approximate))
-    # Mojo's erf, exp and tanh have float32's precision.
-    fits = name is not None and (name == "relu" or node.meta["val"].dtype == torch.float32)
-    return name if fits else None
+        others = (node.kwargs.get("approximate", "none"),)
+    for (target, wanted), name in _ACTIVATIONS.items():
+        if target is node.target and others == wanted:
+            fits = name in _ANY_DTYPE or node.meta["val"].dtype == torch.float32
+            return name if fits else None
+    return None
 
 
 def _replace(module: GraphModule, node: Node, target: Any, arguments: tuple[Any, ...]) -> None:
