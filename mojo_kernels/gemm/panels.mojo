@@ -84,6 +84,12 @@ def transpose[
 ](mut rows: Array[SIMD[dtype, width], width]):
     """Transposes `width` vectors: each round interleaves the two halves."""
 
+    comptime if CompilationTarget.is_x86() and width == 8:
+        _transpose_eight(rows)
+        return
+    elif CompilationTarget.is_x86() and width == 4:
+        _transpose_four(rows)
+        return
     comptime for _ in range(log2_floor(width)):
         var next = Array[SIMD[dtype, width], width](fill=SIMD[dtype, width](0))
         comptime for i in range(width // 2):
@@ -91,6 +97,51 @@ def transpose[
             next[2 * i] = both.slice[width, offset=0]()
             next[2 * i + 1] = both.slice[width, offset=width]()
         rows = next^
+
+
+@always_inline
+def _transpose_eight[
+    dtype: DType, width: Int, //
+](mut rows: Array[SIMD[dtype, width], width]):
+    """`transpose` of 8 vectors. AVX2 interleaves the halves of vectors by themselves in half the time:
+    once those of rows four apart are side by side, none has to leave its place."""
+    comptime assert width == 8, "halves of 4"
+    var next = Array[SIMD[dtype, width], width](fill=SIMD[dtype, width](0))
+    comptime for part in range(2):
+        var four = Array[SIMD[dtype, width], 4](fill=SIMD[dtype, width](0))
+        comptime for i in range(4):
+            comptime if part == 0:
+                four[i] = rows[i].shuffle[0, 1, 2, 3, 8, 9, 10, 11](rows[i + 4])
+            else:
+                four[i] = rows[i].shuffle[4, 5, 6, 7, 12, 13, 14, 15](rows[i + 4])
+        comptime for turn in range(2):
+            var ones: SIMD[dtype, width]
+            var twos: SIMD[dtype, width]
+            comptime if turn == 0:
+                ones = four[0].shuffle[0, 8, 1, 9, 4, 12, 5, 13](four[1])
+                twos = four[2].shuffle[0, 8, 1, 9, 4, 12, 5, 13](four[3])
+            else:
+                ones = four[0].shuffle[2, 10, 3, 11, 6, 14, 7, 15](four[1])
+                twos = four[2].shuffle[2, 10, 3, 11, 6, 14, 7, 15](four[3])
+            next[4 * part + 2 * turn] = ones.shuffle[0, 1, 8, 9, 4, 5, 12, 13](twos)
+            next[4 * part + 2 * turn + 1] = ones.shuffle[2, 3, 10, 11, 6, 7, 14, 15](twos)
+    rows = next^
+
+
+@always_inline
+def _transpose_four[
+    dtype: DType, width: Int, //
+](mut rows: Array[SIMD[dtype, width], width]):
+    """`_transpose_eight` of 4 vectors."""
+    comptime assert width == 4, "halves of 2"
+    var low0 = rows[0].shuffle[0, 1, 4, 5](rows[2])
+    var low1 = rows[1].shuffle[0, 1, 4, 5](rows[3])
+    var high0 = rows[0].shuffle[2, 3, 6, 7](rows[2])
+    var high1 = rows[1].shuffle[2, 3, 6, 7](rows[3])
+    rows[0] = low0.shuffle[0, 4, 2, 6](low1)
+    rows[1] = low0.shuffle[1, 5, 3, 7](low1)
+    rows[2] = high0.shuffle[0, 4, 2, 6](high1)
+    rows[3] = high0.shuffle[1, 5, 3, 7](high1)
 
 
 @always_inline
