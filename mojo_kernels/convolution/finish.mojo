@@ -33,10 +33,6 @@ def activation_name(number: Int) -> StaticString:
     return "gelu_tanh"
 
 
-# Those up to it are made of exact operations. The others have float32's precision.
-comptime EXACT = 4
-
-
 @always_inline
 def at_address[dtype: DType](address: Int) -> Address[dtype]:
     """What lies at an address."""
@@ -134,9 +130,8 @@ struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
     ):
         """Finishes `count` sums of a channel, for `position` of the output."""
         comptime for kind in range(ACTIVATIONS):
-            comptime if kind <= EXACT or Self.dtype == DType.float32:
-                if self.activation == kind:
-                    self._apply[activation_name(kind)](to, line, channel, position, count)
+            if self.activation == kind:
+                self._apply[activation_name(kind)](to, line, channel, position, count)
 
     @no_inline
     def _apply[
@@ -239,6 +234,5 @@ struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
             var other = at_address[Self.dtype](self.residual)
             v += other.unsafe_load[width=width](position)
         comptime for kind in range(ACTIVATIONS):
-            comptime if kind <= EXACT or Self.dtype == DType.float32:
-                if self.activation == kind:
-                    to.unsafe_store[width=width](0, activated[activation_name(kind)](v))
+            if self.activation == kind:
+                to.unsafe_store[width=width](0, activated[activation_name(kind)](v))

@@ -22,10 +22,10 @@ comptime TILE = 1048576
 comptime SLAB = 168
 # Outputs for which copies of few numbers cost little beside products.
 comptime OFTEN = 64
-# What a line of a copy takes beside its vectors, in products of vectors, and how many times more
-# than the copies it has to save.
-comptime LINE = 32
-comptime WORTH = 2
+# What a line of a copy takes beside its vectors, in products of vectors; and what copies have to
+# save, as a multiple of what they take.
+comptime LINE_COST = 32
+comptime LEAST_GAIN = 2
 # Windows of images that are multiplied with the same panels, about.
 comptime TOGETHER = 512
 # Windows of a tile, if there are as many.
@@ -64,7 +64,7 @@ def _taps_apart[width: Int](shape: Shape) -> Bool:
         return True
     var products = shape.per_group() * shape.taps() * high.output * gap // width
     var lines = (wide.kernel - wide.stride) * high.stride * high.extent()
-    return products > WORTH * lines * (LINE + 2 * ceildiv(wide.output, width))
+    return products > LEAST_GAIN * lines * (LINE_COST + 2 * ceildiv(wide.output, width))
 
 
 def _convolve_points[
@@ -305,7 +305,7 @@ def convolve_by_products[
         spare_space = max(tiles_space(block * taps, panel), tiles_space(0, 0) + STRETCH)
     else:
         left_space = lines_here * block * taps + panel
-        spare_space = space_size[dtype](lines_here, block * taps)
+        spare_space = space_size[dtype, pairs](lines_here, block * taps)
         comptime if pairs:
             rows_space = lines_here * block * taps + width
     var sums_space = 0 if dense else together * slab * tile

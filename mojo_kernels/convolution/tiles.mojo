@@ -288,7 +288,7 @@ def product_of_taps[
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var done = columns // panel * panel
-    if pairs or rows < MANY_ROWS:
+    if not _copies[pairs](rows):
         tiles[WIDE, True, pairs](done // panel, rows, left, right, offsets, depth, c, row, added)
     else:
         _copy_panels(space, right, offsets, depth, done // panel)
@@ -329,16 +329,22 @@ def product_of_taps[
 
 
 @always_inline
-def space_size[dtype: DType](rows: Int, depth: Int) -> Int:
+def _copies[pairs: Bool](rows: Int) -> Bool:
+    """Whether `product_of_taps` copies columns before it multiplies so many rows."""
+    return not pairs and rows >= MANY_ROWS
+
+
+@always_inline
+def space_size[dtype: DType, pairs: Bool](rows: Int, depth: Int) -> Int:
     """Numbers that `product_of_taps` needs room for, with no more than `stretch` columns."""
     comptime width = simd_width_of[dtype]()
-    var copied = stretch[WIDE * width](rows, depth) * depth if rows >= MANY_ROWS else 0
+    var copied = stretch[WIDE * width, pairs](rows, depth) * depth if _copies[pairs](rows) else 0
     return max(copied, (rows + max(depth, FEW * depth // width + 1)) * width)
 
 
 @always_inline
-def stretch[panel: Int, pairs: Bool = False](rows: Int, depth: Int) -> Int:
+def stretch[panel: Int, pairs: Bool](rows: Int, depth: Int) -> Int:
     """Columns that all rows of weights are multiplied with in turn, in panels: those of a depth of
     `depth` stay in a cache."""
-    var numbers = STRETCH if pairs or rows < MANY_ROWS else COPIED
+    var numbers = COPIED if _copies[pairs](rows) else STRETCH
     return max(1, numbers // (depth * panel)) * panel

@@ -16,6 +16,7 @@ from .planes import Shape
 from .tiles import Offsets, tiles
 from .winograd_transforms import (
     POSITIONS,
+    POSITIONS_TOGETHER,
     SOME,
     TAPS,
     Plan,
@@ -24,8 +25,8 @@ from .winograd_transforms import (
     transform_weights,
 )
 
-# Bytes of the transformed tiles of a block: they stay in the second-level cache, which is smaller
-# where vectors are.
+# Bytes of the transformed tiles of a block: they stay in the second-level cache. Processors without
+# AVX-512 have a smaller one.
 comptime BLOCK = 786432 if CompilationTarget.has_avx512f() else 393216
 # Tiles of a block, if there are as many: the sums of fewer are too often read and written.
 comptime FEWEST = 128
@@ -116,6 +117,11 @@ def convolve_by_winograd[
     var before = blocks > 1
     var rows = ceildiv(shape.outputs, ceildiv(shape.outputs, _high()))
     var panel_depth = channels if before else channels_each
+    var channel_apart = row
+    var position_apart = _lines_apart(channels_each * row, width)
+    comptime if POSITIONS_TOGETHER:
+        channel_apart = (POSITIONS + 1) * row
+        position_apart = row
     var plan = Plan(
         shape,
         high,
@@ -125,6 +131,8 @@ def convolve_by_winograd[
         block,
         row,
         channels_each,
+        channel_apart,
+        position_apart,
     )
     var panels = plan.panels()
     # Parts of the outputs, if there are too few blocks; each transforms the tiles.
@@ -134,7 +142,7 @@ def convolve_by_winograd[
 
     var offsets = List[Int](capacity=channels_each)
     for channel in range(channels_each):
-        offsets.append(channel * plan.channel())
+        offsets.append(channel * channel_apart)
     var offset = untracked(offsets.unsafe_ptr())
     var fine = List[Bool](length=tasks, fill=True)
     var fp = untracked(fine.unsafe_ptr())
@@ -142,7 +150,7 @@ def convolve_by_winograd[
         unsafe_uninit_length=(panels if before else tasks) * POSITIONS * plan.panel
     )
     var up = untracked(weights.unsafe_ptr())
-    var tiles_space = plan.tiles_space()
+    var tiles_space = max(channels_each * channel_apart, POSITIONS * position_apart)
     var panel_sums = POSITIONS * rows * plan.row
     var sums_space = panel_sums * (1 if stages == 1 else panels_each)
     var image_rows = 2 * min(high, block // wide + 2) + 2
@@ -206,7 +214,7 @@ def convolve_by_winograd[
                             some,
                             lines,
                             left.unsafe_offset(position * plan.panel),
-                            transformed.unsafe_offset(position * plan.position()),
+                            transformed.unsafe_offset(position * plan.position_apart),
                             offset,
                             depth,
                             sums.unsafe_offset(position * plan.rows * plan.row),

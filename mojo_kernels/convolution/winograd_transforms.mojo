@@ -17,7 +17,7 @@ comptime TAPS = 9
 comptime SOME = 32
 # Whether all positions of a channel's tiles are neighbours, so that few pages are written at a time,
 # or all channels of a position, so that few are read: Intel's cores know 16 pages to write to.
-comptime CHANNELS_APART = CompilationTarget.has_avx512f()
+comptime POSITIONS_TOGETHER = CompilationTarget.has_avx512f()
 # What is rounded of larger numbers would drown what belongs to their neighbours in a tile. Nothing
 # made of smaller ones overflows.
 comptime LARGEST = 65536
@@ -55,31 +55,14 @@ struct Plan(TrivialRegisterPassable):
     var block: Int
     var row: Int
     var channels: Int
+    # Numbers from one channel's tiles of a block to the next, and from one position's.
+    var channel_apart: Int
+    var position_apart: Int
 
     @always_inline
     def each(self) -> Int:
         """Tiles of an image."""
         return self.high * self.wide
-
-    @always_inline
-    def channel(self) -> Int:
-        """Numbers from one channel's tiles of a block to the next."""
-        comptime if CHANNELS_APART:
-            return (POSITIONS + 1) * self.row
-        return self.row
-
-    @always_inline
-    def position(self) -> Int:
-        """Numbers from one position's tiles of a block to the next: an odd number of vectors, so that
-        few fall into the same set of a cache."""
-        comptime if CHANNELS_APART:
-            return self.row
-        return self.channels * self.row // 16 * 16 + 24
-
-    @always_inline
-    def tiles_space(self) -> Int:
-        """Numbers of the transformed tiles of a block."""
-        return max(self.channels * self.channel(), POSITIONS * self.position())
 
     @always_inline
     def panels(self) -> Int:
@@ -225,7 +208,7 @@ def transform_images[
                 return False
             var rows = 2 * (bottom - top) + 2
             phase_planes(space, 0, image, shape.high, layout, 2 * top, rows)
-            var line = to.unsafe_offset(i * plan.channel() + at - start)
+            var line = to.unsafe_offset(i * plan.channel_apart + at - start)
             for y in range(top, bottom):
                 var x = max(start, y * plan.wide)
                 var stop = min(end, (y + 1) * plan.wide)
@@ -233,7 +216,7 @@ def transform_images[
                     var column = 2 * (x - y * plan.wide)
                     _transform_tiles(
                         line.unsafe_offset(x),
-                        plan.position(),
+                        plan.position_apart,
                         space.unsafe_offset(2 * (y - top) * extent + column),
                         extent,
                     )
@@ -242,9 +225,9 @@ def transform_images[
     # The product takes whole panels: what lies in memory may be subnormal, which is slow.
     for lane in range(count, ceildiv(count, columns) * columns, width):
         for i in range(channels):
-            var line = to.unsafe_offset(i * plan.channel() + lane)
+            var line = to.unsafe_offset(i * plan.channel_apart + lane)
             comptime for position in range(POSITIONS):
-                line.unsafe_store(position * plan.position(), SIMD[dtype, width](0))
+                line.unsafe_store(position * plan.position_apart, SIMD[dtype, width](0))
     return True
 
 

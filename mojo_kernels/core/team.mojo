@@ -117,8 +117,6 @@ struct _Job[Task: _Task](Movable):
 
 # Shares of the tasks at most: threads beyond help the others.
 comptime SHARES = 64
-
-
 # Nanoseconds lost to waiting after which the calling thread works alone for a while, how many times
 # the lost ones that while is, and how long at most.
 comptime LOSS = 6_000_000
@@ -127,7 +125,7 @@ comptime ALONE_AT_MOST = 500_000_000
 
 
 @fieldwise_init
-struct _Balance(Defaultable, ImplicitlyCopyable):
+struct _Balance(ImplicitlyCopyable):
     """Whether the team is worth its waiting, for all threads of the process. Where other processes
     use the cores, a member that is not running keeps the rest from the next step.
 
@@ -139,9 +137,6 @@ struct _Balance(Defaultable, ImplicitlyCopyable):
     var lost: Int
     var alone_until: Int
 
-    def __init__(out self):
-        self = Self(0, 0)
-
     def count(mut self, taken: Int, alone: Int, now: Int):
         """Notes how long tasks took, and what they take one thread."""
         self.lost = max(0, self.lost + taken - alone)
@@ -152,7 +147,7 @@ struct _Balance(Defaultable, ImplicitlyCopyable):
 
 
 def _new_balance() -> _Balance:
-    return _Balance()
+    return _Balance(0, 0)
 
 
 # One for the libraries of all kernels.
@@ -160,6 +155,7 @@ comptime BALANCE = _Global["torch_max_backend.team", _new_balance]
 
 
 def _fork[Task: _Task, //](task: Task, tasks: Int):
+    """Does all tasks, by the team unless that has lost too much lately."""
     try:
         ref balance = BALANCE.get_or_create_ptr()[]
         var begin = perf_counter_ns()
@@ -177,7 +173,7 @@ def _fork[Task: _Task, //](task: Task, tasks: Int):
 
 
 def _shared[Task: _Task, //](task: Task, tasks: Int) -> _Job[Task]:
-    # All tasks by the team.
+    """Has the team do all tasks."""
     # How many tasks of each thread's share are taken.
     var taken = Array[Int64, SHARES](fill=0)
     var job = _Job[Task](

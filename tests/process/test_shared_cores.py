@@ -12,7 +12,6 @@ from tests.process.program import ROOT, finish, start
 
 pytestmark = pytest.mark.xdist_group("steps")
 
-# Waits in the loop that OpenMP has by default: the tests' own setting would leave none to see.
 PROGRAM = """
 import ctypes, os
 import torch
@@ -49,6 +48,8 @@ print("noticed" if balance[alone_until] else "not noticed")
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a core")
 def test_a_team_on_one_core_leaves_the_work_to_the_calling_thread(lent_libraries: Any) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # By default OpenMP's threads wait in a loop. The tests' own setting has them sleep, and nothing
+    # would be lost.
     environment.pop("OMP_WAIT_POLICY", None)
     process = start(PROGRAM, environment)
     out, err = finish(process)
