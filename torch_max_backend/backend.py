@@ -277,6 +277,8 @@ class _Compilers:
         from torch_max_backend.driver.autograd_cache import MaxOutputCode
 
         allow_second_backward()
+        # Each step of training writes to all parameters.
+        self.options = replace(self.options, pack=None)
         if self.options.background:
             return self.inference(module, example_inputs)
         self.job = start(module, static_arguments(), self.options, returned())

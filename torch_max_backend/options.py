@@ -36,6 +36,9 @@ class Options:
             otherwise interprets: before the first call returns (``True``), never (``False``).
             ``None``: as ``TORCH_MAX_BACKEND_FUSE`` says (in the background, once a graph has been
             called several times, unless set).
+        pack: Whether the steps engine keeps parameters also in the form in which its kernels
+            read them fastest, for inference: made once, and again when torch counts a write. What
+            is written through ``.data`` it does not count. ``None``: no.
         cache: Keep and reuse compiled artifacts on disk. ``None``: as ``TORCH_MAX_BACKEND_CACHE``
             says (on unless set).
         bank: Who computes matrix products, convolutions and attention on CPU: ``"mojo"`` (kernels
@@ -63,6 +66,7 @@ class Options:
     mode: str = "default"
     engine: str | None = None
     fuse: bool | None = None
+    pack: bool | None = None
     cache: bool | None = None
     bank: bool | str | None = None
     background: bool | None = None

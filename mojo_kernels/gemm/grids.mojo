@@ -40,7 +40,8 @@ struct Grid(TrivialRegisterPassable):
     var units: Int
     var tasks: Int
 
-    def __init__(out self, batch: Int, m: Int, n: Int, k: Int):
+    def __init__(out self, batch: Int, m: Int, n: Int, k: Int, side: Int = 16):
+        """Of parts whose columns begin at multiples of `side`: whole cache lines."""
         var tasks = tasks_for(batch * m * n, product_cost(batch, m, n, k))
         var parts = ceildiv(tasks, batch)
         var down = 1
@@ -54,8 +55,7 @@ struct Grid(TrivialRegisterPassable):
         self.n = n
         self.down = down
         self.high = ceildiv(m, down)
-        # Whole cache lines a part, where there are enough of them.
-        self.wide = ceildiv(ceildiv(n, across), 16) * 16
+        self.wide = ceildiv(ceildiv(n, across), side) * side
         self.across = ceildiv(n, self.wide)
         self.units = batch * down * self.across
         self.tasks = min(tasks, self.units)

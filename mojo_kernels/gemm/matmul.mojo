@@ -2,46 +2,16 @@
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
-from std.sys import simd_width_of, size_of
+from std.sys import size_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges
-from ..programs.operations import to_memory
-from .blas import ROWS, Gemm, activated, sum_type
+from .blas import ROWS, Gemm, sum_type
+from .finish import GAP, finish_line
 from .grids import Grid
 from .panels import COLUMNS
 
 
-@always_inline
-def _finish[
-    dtype: DType, sum: DType, //, activation: StaticString
-](
-    to: Address[dtype],
-    line: Address[sum],
-    bias: Address[dtype],
-    biased: Bool,
-    columns: Int,
-):
-    """`to = activation(line + bias)`, for a part of a row."""
-    comptime width = simd_width_of[sum]()
-    var j = 0
-    while j + width <= columns:
-        var v = line.unsafe_load[width=width](j)
-        if biased:
-            v += bias.unsafe_load[width=width](j).cast[sum]()
-        to.unsafe_store[width=width](j, to_memory[dtype](activated[activation](v)))
-        j += width
-    while j < columns:
-        var v = line.unsafe_load[width=1](j)
-        if biased:
-            v += bias.unsafe_load[width=1](j).cast[sum]()
-        to.unsafe_store[width=1](j, to_memory[dtype](activated[activation](v)))
-        j += 1
-
-
-# Numbers between the rows of sums that are rounded later: rows a whole page apart would be in each
-# other's way in the first cache.
-comptime GAP = 16
 # Bytes of a page.
 comptime PAGE = 4096
 
@@ -135,7 +105,7 @@ struct Matmul:
                                 continue
                         for i in range(rows):
                             var line = c.unsafe_offset(i * row_c)
-                            _finish[activation](
+                            finish_line[activation](
                                 line, line, addend.unsafe_offset(column), biased, columns
                             )
                         continue
@@ -158,7 +128,7 @@ struct Matmul:
                             wide_part + GAP,
                         )
                         for h in range(high_part):
-                            _finish[activation](
+                            finish_line[activation](
                                 cp.unsafe_offset(
                                     item * step_c + (row + i + h) * row_c + column + j
                                 ),

@@ -78,7 +78,14 @@ class MaxOutputCode(OutputCode):
             self.carried.check(kept.key)
             stored = store.Entry(self.carried.artifact, self.carried.graphs)
         function = load_graph(
-            kept.key, kept.signature, kept.constants, kept.static, stored, kept.replay, kept.fuse
+            kept.key,
+            kept.signature,
+            kept.constants,
+            kept.static,
+            stored,
+            kept.replay,
+            kept.fuse,
+            kept.pack,
         )
         if function is None:
             raise FXGraphCacheMiss(f"artifact {kept.key} is gone")

@@ -173,6 +173,7 @@ class Job:
             self.replay,
             self.options.fuse,
             not key.sources_vary_in(self.trace),
+            bool(self.options.pack),
         )
 
     def in_background(self, eager: Function | None = None) -> Function:
@@ -266,6 +267,7 @@ class Job:
             record,
             self.replay,
             self.options.fuse,
+            bool(self.options.pack),
         )
 
 

@@ -32,6 +32,7 @@ def load_graph(
     given: store.Entry | None = None,
     replay: bool = False,
     fuse: bool | None = None,
+    pack: bool = False,
 ) -> Function | None:
     """Load a stored graph without its FX graph; ``None`` if the store no longer has it and no
     artifact is ``given``.
@@ -51,7 +52,7 @@ def load_graph(
         if environment.profile():
             record = profile.start(clock, "loaded" if shared is None else "shared")
             profile.tell(record)
-        return executable(models, signature, constants, static, record, replay, fuse)
+        return executable(models, signature, constants, static, record, replay, fuse, pack)
 
 
 def executable(
@@ -62,6 +63,7 @@ def executable(
     record: profile.Graph | None = None,
     replay: bool = False,
     fuse: bool | None = None,
+    pack: bool = False,
 ) -> Function:
     """The function that runs the first of some loaded models; equal graphs will find them all.
 
@@ -73,6 +75,7 @@ def executable(
         record: Called with the times of each call; ``None`` where calls are not timed.
         replay: Capture and replay kernel launches, on a GPU.
         fuse: The option of that name, for a plan.
+        pack: The option of that name, for a plan.
     """
     from torch_max_backend.engines.steps.planner.plan import Plan
     from torch_max_backend.engines.steps.run import StepExecutable, time_steps
@@ -81,7 +84,7 @@ def executable(
     model = next(iter(models.values()))
     if isinstance(model, Plan):
         wanted = False if fuse is None and not environment.fuse() else fuse
-        run: Function = StepExecutable(model, signature, constants, static, wanted)
+        run: Function = StepExecutable(model, signature, constants, static, wanted, pack)
     else:
         from torch_max_backend.engines.max.executable import Executable
 

@@ -30,6 +30,7 @@ class CompiledGraph:
         replay: Whether kernel launches are captured and replayed, on a GPU.
         fuse: The option of that name.
         reusable: Whether AOTAutograd's key contains all that decides what this is.
+        pack: The option of that name.
     """
 
     function: Function
@@ -40,6 +41,7 @@ class CompiledGraph:
     replay: bool = False
     fuse: bool | None = None
     reusable: bool = True
+    pack: bool = False
 
 
 def caching(options: Options) -> bool:

@@ -14,6 +14,7 @@ import torch
 
 from torch_max_backend.compat.tensors import empty_strided, profiling
 from torch_max_backend.engines.steps.libraries import PAUSED, block_runner
+from torch_max_backend.engines.steps.packs import version_of
 from torch_max_backend.graph.views import Call
 from torch_max_backend.runtime import large
 
@@ -21,6 +22,7 @@ from torch_max_backend.runtime import large
 def written_out(
     moving: Sequence[tuple[int, int, tuple[int, ...] | None]],
     static: Sequence[int],
+    packed: Sequence[int],
     words: tuple[Mapping[int, Sequence[tuple[int, int]]], Sequence[Sequence[tuple[int, int]]]],
     results: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]],
     turns: Sequence[tuple[int, ...] | None],
@@ -39,6 +41,7 @@ def written_out(
         moving: Of each input whose memory differs from call to call its number, the position of
             its argument, and the order in which its dims are taken.
         static: Positions of arguments whose memory rarely changes.
+        packed: Positions of those whose contents rarely change.
         words: The words of the table that hold addresses in each input and each result.
         results: Sizes, strides and dtype of each result.
         turns: Of each result the order of its dims in the tensor that torch is given.
@@ -66,9 +69,11 @@ def written_out(
     lines += ["    except IndexError:", "        table = new_table()", "    words = table.words"]
     if static:
         # One object of C for all: this is done at each call.
-        pick = itemgetter(*static)
-        names["pick"] = pick if len(static) > 1 else lambda arguments: (pick(arguments),)
+        names["pick"] = _several(static)
         lines.append("    known = [*map(address, pick(arguments))]")
+        if packed:
+            names["picked"], names["version"] = _several(packed), version_of
+            lines.append("    known += map(version, picked(arguments))")
         lines.append("    if known != table.known:")
         lines.append("        bind_static(table, arguments, known)")
     for n, (k, _, _) in enumerate(moving):
@@ -92,6 +97,12 @@ def written_out(
     lines += [f"    found = [{made}]", "    arguments.clear()", "    return found"]
     exec("\n".join(lines), names)
     return names["call"]
+
+
+def _several(positions: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """What takes some arguments of all."""
+    pick = itemgetter(*positions)
+    return pick if len(positions) > 1 else lambda arguments: (pick(arguments),)
 
 
 def _outputs(

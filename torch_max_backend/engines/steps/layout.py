@@ -33,6 +33,7 @@ class Addresses:
         temporaries: Those in temporary memory, with its number.
         constants: Those in constants, with the number of the memory.
         filled: Those in memory that sizes fill, with its number.
+        packed: Those in packed weights, with the number of the pack.
     """
 
     outputs: list[list[tuple[int, int]]]
@@ -40,6 +41,7 @@ class Addresses:
     temporaries: list[tuple[int, int, int]] = field(default_factory=list)
     constants: list[tuple[int, int, int]] = field(default_factory=list)
     filled: list[tuple[int, int, int]] = field(default_factory=list)
+    packed: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, word: int, number: int, memory: Memory, offset: int) -> None:
         """Add a word that holds an address in a piece of memory."""
@@ -47,6 +49,8 @@ class Addresses:
             self.inputs.setdefault(memory.index, []).append((word, offset))
         elif memory.kind == "output":
             self.outputs[memory.index].append((word, offset))
+        elif memory.kind == "packed":
+            self.packed.append((word, memory.index, offset))
         else:
             by_kind = {"temporary": self.temporaries, "constant": self.constants}
             by_kind.get(memory.kind, self.filled).append((word, number, offset))

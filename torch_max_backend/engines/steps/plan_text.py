@@ -16,12 +16,12 @@ from torch_max_backend.engines.steps.planner.sizes import dense_strides
 from torch_max_backend.engines.steps.programs import Program
 from torch_max_backend.log import several
 
-_SHORT = {"temporary": "t", "input": "in", "output": "out", "constant": "c"}
+_SHORT = {"temporary": "t", "input": "in", "output": "out", "constant": "c", "packed": "w"}
 
 
 def text_of(plan: Plan) -> str:
     """The plan, one line a step: its results, what it does, what it reads, the operators behind
-    it. Memory is ``t3`` (temporary), ``in0``, ``out0``, ``c2`` (constant); strides are shown where
+    it. Memory is ``t3`` (temporary), ``in0``, ``out0``, ``c2`` (constant), ``w1`` (packed weights); strides are shown where
     a view is not dense. What follows once sizes are counted comes behind."""
     first, *others = map(_stage, plan.stages)
     return "\n".join([first, *(f"then {other}" for other in others)])

@@ -14,6 +14,8 @@ from torch_max_backend.compat.tensors import empty_strided, profiling
 from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.call import written_out
 from torch_max_backend.engines.steps.inputs import Given, Inputs
+from torch_max_backend.engines.steps.packing import packed
+from torch_max_backend.engines.steps.packs import Packs, version_of
 from torch_max_backend.engines.steps.plan_text import times_table
 from torch_max_backend.engines.steps.planner.plan import Plan
 from torch_max_backend.engines.steps.sized import Sized
@@ -58,6 +60,7 @@ class StepExecutable:
         static: Positions of arguments whose memory rarely changes (parameters and buffers).
         fuse: Whether programs are compiled: before the first call returns (``True``), never
             (``False``), or in the background once there have been some calls (``None``).
+        pack: Whether kernels read parameters in panels, which are made of them once.
 
     Raises:
         CompilationError: A kernel cannot be built.
@@ -72,12 +75,18 @@ class StepExecutable:
         constants: Mapping[str, torch.Tensor],
         static: Collection[int] = (),
         fuse: bool | None = None,
+        pack: bool = False,
     ) -> None:
         self._fuse = fuse
         self._number = next(_numbers)
         self._signature = signature
+        inputs = Inputs.of(signature, constants, static)
+        self._fixed, self._static, self._moving = inputs.fixed, inputs.static, inputs.moving
+        if pack:
+            plan = packed(plan, {k for k, _ in self._static})
         self._plan = plan
         self._tables = Tables(plan)
+        self._packs = Packs(plan, self._static)
         names = list(signature.symbols)
         texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
         results = [o.source for o in signature.outputs if o.kind == "scalar"]
@@ -95,8 +104,6 @@ class StepExecutable:
         names += signature.data_symbols
         rebuilds = [Rebuild.of(layout, names) for layout in signature.layouts]
         self._rebuilds = rebuilds if any(r is not None for r in rebuilds) else None
-        inputs = Inputs.of(signature, constants, static)
-        self._fixed, self._static, self._moving = inputs.fixed, inputs.static, inputs.moving
         # Where parameters and buffers were when all of them were dense.
         self._dense: list[int] = []
         self._scalars, self._seeds, carriers = inputs.scalars, inputs.seeds, inputs.carriers
@@ -188,6 +195,7 @@ class StepExecutable:
         sized.call = written_out(
             [(k, item.index, item.order) for k, item in self._moving],
             [i for _, i in self._static],
+            self._packs.positions,
             (table.inputs, table.outputs),
             sized.outputs,
             self._turns,
@@ -207,6 +215,7 @@ class StepExecutable:
         self, arguments: list[Any], sized: Sized, symbols: list[Any], numbers: Any
     ) -> list[Any]:
         static = [_address(arguments[i]) for _, i in self._static]
+        static += [version_of(arguments[i]) for i in self._packs.positions]
         given = Given(len(self._signature.inputs), static)
         for k, item in self._moving:
             tensor = arguments[item.index]
@@ -295,7 +304,7 @@ class StepExecutable:
     def _bind_static(self, table: Table, arguments: list[Any], known: list[int]) -> None:
         """Parameters and buffers have moved, or the table is new."""
         checked, dense = known == self._dense, True
-        for (k, i), address in zip(self._static, known, strict=True):
+        for (k, i), address in zip(self._static, known, strict=False):
             tensor = arguments[i]
             if not checked and (not tensor.is_contiguous() or tensor.is_neg()):
                 contiguous = plain(tensor.detach())
@@ -303,6 +312,8 @@ class StepExecutable:
                 address, dense = contiguous.data_ptr(), False
             for word, offset in table.inputs.get(k, ()):
                 table.words[word] = address + offset
+        if table.sized.plan.packs:
+            self._packs.bind(table, arguments)
         # A copy is made anew for each call: who knows what has been written to.
         table.known = known if dense else []
         if dense:

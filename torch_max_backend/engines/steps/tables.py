@@ -30,8 +30,9 @@ def kernels_of(plan: Plan) -> Mapping[Instance, int]:
         CompilationError: A library cannot be built.
     """
     libraries.block_runner()
+    plans = [p for stage in plan.stages for p in (stage, *(pack.plan for pack in stage.packs))]
     kernels = [
-        instance_of(s, p.memory) for p in plan.stages for s in p.steps if isinstance(s, KernelStep)
+        instance_of(s, p.memory) for p in plans for s in p.steps if isinstance(s, KernelStep)
     ]
     prepare(dict.fromkeys(s.program for s in plan.all_steps if isinstance(s, ProgramStep)))
     return libraries.addresses(list(dict.fromkeys(kernels)))

@@ -25,8 +25,8 @@ class Memory:
 
     Attributes:
         kind: ``input`` (of the model, by ``index``), ``output`` (result ``index``), ``constant``
-            (``index`` of the plan's constants), ``sizes`` and ``range`` (filled for given sizes) or
-            ``temporary`` (in the arena).
+            (``index`` of the plan's constants), ``sizes`` and ``range`` (filled for given sizes),
+            ``packed`` (``index`` of the plan's packs) or ``temporary`` (in the arena).
         dtype: Its dtype.
         size: How many elements it has.
         index: See ``kind``.
@@ -138,6 +138,7 @@ class Plan:
         checks: Pairs of sizes that have to be equal.
         symbols: Of each symbol the input of the model and the dim that tell it.
         then: What follows, where the steps count what is a size from there on.
+        packs: What is made of weights once, and again when they have changed.
     """
 
     steps: Sequence[Step]
@@ -149,6 +150,7 @@ class Plan:
     checks: Sequence[tuple[SizeText, SizeText]]
     symbols: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     then: Then | None = None
+    packs: Sequence[Pack] = ()
 
     @property
     def stages(self) -> list[Plan]:
@@ -159,6 +161,21 @@ class Plan:
     def all_steps(self) -> list[Step]:
         """The steps of all stages."""
         return [step for plan in self.stages for step in plan.steps]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A weight in the form in which a kernel reads it fastest.
+
+    Attributes:
+        plan: What makes it, its only result.
+        source: The input of the model that is the weight, the only one of ``plan``.
+        text: The same for equal packs of whatever graph.
+    """
+
+    plan: Plan
+    source: int
+    text: str
 
 
 @dataclass(frozen=True)

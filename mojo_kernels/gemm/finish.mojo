@@ -1,0 +1,38 @@
+"""What follows the sums of a product on their way to the result."""
+
+from std.sys import simd_width_of
+
+from ..core.memory import Address
+from ..programs.operations import to_memory
+from .blas import activated
+
+# Numbers between the rows of sums that are rounded later: rows a whole page apart would be in each
+# other's way in the first cache.
+comptime GAP = 16
+
+
+@always_inline
+def finish_line[
+    dtype: DType, sum: DType, //, activation: StaticString
+](
+    to: Address[dtype],
+    line: Address[sum],
+    bias: Address[dtype],
+    biased: Bool,
+    columns: Int,
+):
+    """`to = activation(line + bias)`, for a part of a row."""
+    comptime width = simd_width_of[sum]()
+    var j = 0
+    while j + width <= columns:
+        var v = line.unsafe_load[width=width](j)
+        if biased:
+            v += bias.unsafe_load[width=width](j).cast[sum]()
+        to.unsafe_store[width=width](j, to_memory[dtype](activated[activation](v)))
+        j += width
+    while j < columns:
+        var v = line.unsafe_load[width=1](j)
+        if biased:
+            v += bias.unsafe_load[width=1](j).cast[sum]()
+        to.unsafe_store[width=1](j, to_memory[dtype](activated[activation](v)))
+        j += 1
