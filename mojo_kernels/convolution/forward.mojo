@@ -9,6 +9,7 @@ from ..core.team import in_ranges, task_count
 from ..gemm.bfloat16 import UNIT
 from .finish import NONE, Finish, Norm
 from .kinds import convolve
+from .packed import Packed
 from .planes import Shape, Window
 from .products import convolve_by_products
 
@@ -70,7 +71,7 @@ struct Convolution:
     """`[batch, channels, height, width]` with weights
     `[outputs, channels / groups, height, width]`, and what follows; an empty
     tensor stands for one that is left out, and a number for an activation (`activation_name` of
-    `finish.mojo`). What is bfloat16 adds up in float32 and is rounded
+    `finish.mojo`). `packed` are the weights as `tmb_pack_convolution` makes them. What is bfloat16 adds up in float32 and is rounded
     once."""
 
     @staticmethod
@@ -86,6 +87,7 @@ struct Convolution:
         mean: InputTensor[dtype=sum_type, rank=1, ...],
         variance: InputTensor[dtype=sum_type, rank=1, ...],
         residual: InputTensor[dtype=dtype, rank=4, ...],
+        packed: InputTensor[dtype=sum_type, rank=1, ...],
         routine: Int64,
         set_threads: Int64,
         stride_y: Int64,
@@ -154,6 +156,7 @@ struct Convolution:
                 wp.unsafe_bitcast[Scalar[sum_type]](),
                 shape,
                 rebind[Finish[sum_type]](finish),
+                Packed[sum_type](_address(packed)),
             )
         else:
             comptime paired = UNIT != "" and dtype == DType.bfloat16

@@ -3,68 +3,23 @@ and a tile of windows at a time. No matrix is made of the windows: the numbers o
 side in planes, one for each phase of the stride, and in the image itself if there is one tap."""
 
 from std.math import ceildiv
-from std.sys import simd_width_of, size_of
+from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges, sync_parallelize
-from ..gemm.bfloat16 import SIDE, UNIT
+from ..gemm.bfloat16 import SIDE
 from ..gemm.blas import tasks_for
-from ..gemm.panels import DEPTH, WIDE, Matrix, product
+from ..gemm.panels import Matrix, product
 from .finish import Finish
+from .packed import PANELS, Packed
 from .pair_tiles import pack_pair_lines, padded_depth, product_of_tiles, tiles_space
 from .pairs import pair_planes, pair_rows
-from .planes import Layout, Shape, phase_planes
+from .parts import Parts, is_unpadded
+from .planes import Shape, phase_planes
 from .tiles import STRETCH, pack_pairs, pack_rows, product_of_taps, space_size, stretch
 
-# Bytes of the planes and the sums of a tile of windows: half of a second-level cache.
-comptime TILE = 1048576
-# Outputs whose weights are in panels at a time.
-comptime SLAB = 168
-# Outputs for which copies of few numbers cost little beside products.
-comptime OFTEN = 64
-# What a line of a copy takes beside its vectors, in products of vectors; and what copies have to
-# save, as a multiple of what they take.
-comptime LINE_COST = 32
-comptime LEAST_GAIN = 2
 # Windows of images that are multiplied with the same panels, about.
 comptime TOGETHER = 512
-# Windows of a tile, if there are as many.
-comptime FEWEST = 64
-
-
-@always_inline
-def _cut(shape: Shape, windows: Int, tasks: Int, most: Int, panel: Int) -> Tuple[Int, Int]:
-    """Into how many tiles of windows, of at most `most`, and parts of the outputs of a group to
-    cut, so that tasks have equal shares."""
-    var tiles = ceildiv(windows, most)
-    var units = shape.batch * shape.groups
-    var cuts = 1
-    # Each part of the outputs copies the image, each tile the weights.
-    if shape.per_group() * shape.depth() > shape.channels() * shape.plane():
-        while units * cuts * tiles % tasks != 0 and shape.per_group() // (cuts + 1) >= 16:
-            cuts += 1
-    while units * cuts * tiles % tasks != 0 and windows // (tiles + 1) >= FEWEST:
-        tiles += 1
-    if units * cuts * tiles < tasks:
-        cuts = max(cuts, min(tasks // (units * tiles), shape.per_group() // 16))
-    return (tiles, cuts)
-
-
-@always_inline
-def _taps_apart[width: Int](shape: Shape) -> Bool:
-    """Whether each tap of a row gets a plane of its own. With one plane for each phase of the
-    stride, windows are counted with the positions between two rows of them, which costs products;
-    with one for each tap, copies."""
-    var high = shape.high
-    var wide = shape.wide
-    var gap = wide.extent() - wide.output
-    if 2 * gap >= wide.output:
-        return True
-    if shape.per_group() >= OFTEN and 2 * wide.output <= width:
-        return True
-    var products = shape.per_group() * shape.taps() * high.output * gap // width
-    var lines = (wide.kernel - wide.stride) * high.stride * high.extent()
-    return products > LEAST_GAIN * lines * (LINE_COST + 2 * ceildiv(wide.output, width))
 
 
 def _convolve_points[
@@ -119,17 +74,6 @@ struct _Weights[dtype: DType](TrivialRegisterPassable):
     var rows: Address[Self.dtype]
     var distance: Int
     var taps: Int
-
-
-def _as_given[
-    dtype: DType, value_type: DType, //
-](
-    left: Address[dtype], given: Address[value_type], shape: Shape, lines: Int, steps: Int
-) -> _Weights[dtype]:
-    """Packs weights for `product_of_taps`."""
-    var rows = given.unsafe_bitcast[Scalar[dtype]]()
-    pack_rows(left, rows, shape.depth(), lines, steps)
-    return _Weights(rows, shape.depth(), 1)
 
 
 def _in_pairs[
@@ -204,28 +148,19 @@ def convolve_by_products[
     wp: Address[value_type],
     shape: Shape,
     finish: Finish[dtype, value_type],
+    packed: Packed[dtype] = Packed[dtype](0),
 ):
-    """A convolution of any sizes; of bfloat16 in pairs of channels, with sums of float32."""
+    """A convolution of any sizes; of bfloat16 in pairs of channels, with sums of float32. Its
+    weights may be in panels already."""
     comptime pairs = value_type != dtype
     comptime assert not pairs or value_type == DType.bfloat16, "other numbers have no pairs"
     comptime assert not (pairs and volumes), "volumes have no pairs"
-    comptime tiled = pairs and UNIT == "tiles"
-    # Whole tiles of outputs.
-    comptime slab_rows = SLAB // SIDE * SIDE if tiled else SLAB
-    comptime width = simd_width_of[dtype]()
-    comptime panel = WIDE * width
-    var high = shape.high
-    var wide = shape.wide
-    var taps = shape.taps()
-    var channels = shape.channels()
-    comptime if pairs:
-        channels = ceildiv(channels, 2)
-    var unpadded = taps * high.stride * wide.stride == 1
-    unpadded = unpadded and high.padding == 0 and wide.padding == 0
-    comptime if volumes:
-        unpadded = unpadded and shape.deep.padding == 0
-    elif not pairs:
-        if unpadded and shape.plane() == 1 and shape.pixels() == 1:
+    comptime Cut = Parts[dtype, pairs, volumes]
+    comptime tiled = Cut.tiled
+    comptime slab_rows = Cut.slab_rows
+    comptime panel = Cut.panel
+    comptime if not pairs and not volumes:
+        if is_unpadded[volumes](shape) and shape.plane() == 1 and shape.pixels() == 1:
             _convolve_points(
                 op.unsafe_bitcast[Scalar[dtype]](),
                 xp.unsafe_bitcast[Scalar[dtype]](),
@@ -234,33 +169,23 @@ def convolve_by_products[
                 rebind[Finish[dtype]](finish),
             )
             return
-    # A tap's numbers have to be neighbours.
-    var layout = Layout(wide, _taps_apart[width](shape))
-    var extent = layout.extent()
-    var windows = high.output * extent
-    # Then sums go where the result goes, which may not be as wide as they are.
-    var dense = extent == wide.output and not pairs
-    # Then the image itself holds the numbers.
-    var plain = not pairs and unpadded and wide.output == wide.input
-    plain = plain and high.output <= high.input
-    # Whole channels at a time.
-    var block = max(1, min(DEPTH // taps, channels))
-    block = ceildiv(channels, ceildiv(channels, block))
-    comptime if tiled:
-        if taps == 1:
-            # Whole tiles of weights are read where they lie.
-            block = min(padded_depth(block), channels)
-    if volumes and plain:
-        # The slices of a channel are as far apart as those of any other.
-        block = ceildiv(block, shape.deep.kernel) * shape.deep.kernel
-    var tasks = tasks_for(shape.batch * shape.outputs * shape.pixels(), shape.cost())
-    var copies = 0 if plain else block * high.stride * layout.planes()
-    var most = TILE // size_of[Scalar[dtype]]() // (copies + min(shape.per_group(), slab_rows))
-    var parts = _cut(shape, windows, tasks, max(FEWEST, most // panel * panel), panel)
-    var tile = ceildiv(ceildiv(windows, parts[0]), panel) * panel
-    var tiles_count = ceildiv(windows, tile)
-    var cuts = parts[1]
-    var slab = ceildiv(shape.per_group(), cuts)
+    var high = shape.high
+    var wide = shape.wide
+    var given = packed.made() == PANELS
+    var parts = Cut(shape, packed.cuts() if given else 0)
+    var taps = parts.taps
+    var channels = parts.channels
+    var layout = parts.layout
+    var extent = parts.extent
+    var windows = parts.windows
+    var dense = parts.dense
+    var plain = parts.plain
+    var block = parts.block
+    var tasks = parts.tasks
+    var tile = parts.tile
+    var tiles_count = parts.tiles
+    var cuts = parts.cuts
+    var slab = parts.slab
     # Small images share the panels of the weights.
     var together = 1
     if not volumes and tiles_count == 1 and cuts == 1:
@@ -307,7 +232,7 @@ def convolve_by_products[
         left_space = lines_here * block * taps + panel
         spare_space = space_size[dtype, pairs](lines_here, block * taps)
         comptime if pairs:
-            rows_space = lines_here * block * taps + width
+            rows_space = lines_here * block * taps + simd_width_of[dtype]()
     var sums_space = 0 if dense else together * slab * tile
     var planes_space = 0 if plain else together * block * planes
     var space = left_space + spare_space + sums_space + planes_space + rows_space
@@ -318,7 +243,8 @@ def convolve_by_products[
         var op, var xp, var wp, var sp, var begin, var space, var left_space, var spare_space,
         var sums_space, var rows_space, var shape, var dense, var plain, var finish, var tile, var tiles_count,
         var together, var cuts, var slab, var block, var channels, var high, var wide,
-        var layout, var extent, var windows, var size, var planes, var taps
+        var layout, var extent, var windows, var size, var planes, var taps, var parts,
+        var packed, var given
     }:
         var left = sp.unsafe_offset(task * space)
         var spare = left.unsafe_offset(left_space)
@@ -404,16 +330,24 @@ def convolve_by_products[
                 var finished = dense and begun + some == channels and not finish.idle()
                 for i in range(0, rows, slab_rows):
                     var lines = min(slab_rows, rows - i)
-                    var given = wp.unsafe_offset(
+                    var from_rows = wp.unsafe_offset(
                         (first + i) * shape.depth() + each * begun * taps
                     )
+                    var panels = left
                     var weights: _Weights[dtype]
                     comptime if tiled:
-                        weights = _for_tiles(left, given, shape, lines, begun, some)
+                        weights = _for_tiles(left, from_rows, shape, lines, begun, some)
                     elif pairs:
-                        weights = _in_pairs(left, spare_rows, given, shape, lines, begun, some)
+                        weights = _in_pairs(left, spare_rows, from_rows, shape, lines, begun, some)
                     else:
-                        weights = _as_given(left, given, shape, lines, steps)
+                        weights = _Weights(
+                            from_rows.unsafe_bitcast[Scalar[dtype]](), shape.depth(), 1
+                        )
+                        if given:
+                            var at = parts.panels_at(shape, group, cut, rows, begun, i)
+                            panels = packed.panels().unsafe_offset(at)
+                        else:
+                            pack_rows(left, weights.rows, shape.depth(), lines, steps)
                     var many = stretch[panel, pairs](lines, padded_depth(steps) if tiled else steps)
                     for image in range(images_here):
                         for at in range(0, count, many):
@@ -443,7 +377,7 @@ def convolve_by_products[
                                 steps,
                                 weights.rows,
                                 weights.distance,
-                                left,
+                                panels,
                                 base.unsafe_offset(image * next_base + at),
                                 begin,
                                 spare,

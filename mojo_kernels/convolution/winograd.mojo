@@ -12,6 +12,7 @@ from ..core.team import in_numbered_ranges
 from ..gemm.blas import tasks_for
 from ..gemm.panels import WIDE, _high
 from .finish import Finish
+from .packed import PANELS, TRANSFORMED, Packed
 from .planes import Shape
 from .tiles import Offsets, tiles
 from .winograd_transforms import (
@@ -37,9 +38,9 @@ comptime WEIGHTS = 16
 
 
 @always_inline
-def suits_winograd[dtype: DType](shape: Shape) -> Bool:
+def suits_winograd[dtype: DType](shape: Shape, weights: Int = WEIGHTS) -> Bool:
     """Whether `convolve_by_winograd` can make a convolution, and in less time than products of all
-    taps."""
+    taps; `weights` is the cost of their transform, in tiles."""
     comptime columns = WIDE * simd_width_of[dtype]()
     var high = shape.high
     var wide = shape.wide
@@ -50,7 +51,7 @@ def suits_winograd[dtype: DType](shape: Shape) -> Bool:
     if min(shape.inputs, shape.outputs) < MANY:
         return False
     var count = shape.batch * ceildiv(high.output, 2) * ceildiv(wide.output, 2)
-    var multiplied = ceildiv(count, columns) * columns + WEIGHTS
+    var multiplied = ceildiv(count, columns) * columns + weights
     return POSITIONS * multiplied <= TAPS * shape.batch * shape.pixels()
 
 
@@ -85,6 +86,60 @@ def _columns[
         tiles[1, True](vectors % WIDE, rows, a, b.unsafe_offset(done), offsets, depth, to, row, added)
 
 
+@always_inline
+def _panel_rows(outputs: Int) -> Int:
+    """Outputs of a panel of weights."""
+    return ceildiv(outputs, ceildiv(outputs, _high()))
+
+
+@always_inline
+def _panel_size[dtype: DType](rows: Int, depth: Int) -> Int:
+    """Numbers from one position's panel to the next."""
+    return _lines_apart(depth * rows, simd_width_of[dtype]())
+
+
+@always_inline
+def transformed_size[dtype: DType](shape: Shape) -> Int:
+    """Numbers of all transformed weights."""
+    var rows = _panel_rows(shape.outputs)
+    return ceildiv(shape.outputs, rows) * POSITIONS * _panel_size[dtype](rows, shape.inputs)
+
+
+def transform_all[
+    dtype: DType, //
+](up: Address[dtype], wp: Address[dtype], shape: Shape, tasks: Int) -> Bool:
+    """Transforms all weights, or returns False where a number is too large."""
+    comptime columns = WIDE * simd_width_of[dtype]()
+    var rows = _panel_rows(shape.outputs)
+    var size = _panel_size[dtype](rows, shape.inputs)
+    # No tiles.
+    var plan = Plan(shape, 0, 0, rows, size, 0, 0, 0, 0, 0)
+    var panels = plan.panels()
+    var fine = List[Bool](length=tasks, fill=True)
+    var fp = untracked(fine.unsafe_ptr())
+    var space = SOME * TAPS * rows + columns
+    var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
+    var sp = untracked(scratch.unsafe_ptr())
+
+    def prepare(task: Int, lower: Int, upper: Int) {
+        var up, var wp, var fp, var sp, var plan, var space
+    }:
+        for panel in range(lower, upper):
+            var to = up.unsafe_offset(panel * POSITIONS * plan.panel)
+            var spare = sp.unsafe_offset(task * space)
+            if not transform_weights(to, wp, plan, panel, 0, plan.shape.inputs, spare):
+                fp[unsafe_offset=task] = False
+                return
+
+    in_numbered_ranges(prepare, panels, tasks)
+    var good = True
+    for task in range(tasks):
+        good = good and fine[task]
+    _ = fine^
+    _ = scratch^
+    return good
+
+
 def convolve_by_winograd[
     dtype: DType, //
 ](
@@ -93,8 +148,10 @@ def convolve_by_winograd[
     wp: Address[dtype],
     shape: Shape,
     finish: Finish[dtype],
+    packed: Packed[dtype],
 ) -> Bool:
-    """A convolution that `suits_winograd`. False, and no result, if numbers are too large."""
+    """A convolution that `suits_winograd`, of weights that may be transformed already. False, and
+    no result, if numbers are too large."""
     comptime width = simd_width_of[dtype]()
     comptime columns = WIDE * width
     var channels = shape.inputs
@@ -114,8 +171,9 @@ def convolve_by_winograd[
     var stages = ceildiv(channels, channels_each)
     channels_each = ceildiv(channels, stages)
     # Weights that are used more than once are transformed before.
-    var before = blocks > 1
-    var rows = ceildiv(shape.outputs, ceildiv(shape.outputs, _high()))
+    var given = packed.made() == TRANSFORMED
+    var before = blocks > 1 or given
+    var rows = _panel_rows(shape.outputs)
     var panel_depth = channels if before else channels_each
     var channel_apart = row
     var position_apart = _lines_apart(channels_each * row, width)
@@ -127,7 +185,7 @@ def convolve_by_winograd[
         high,
         wide,
         rows,
-        _lines_apart(panel_depth * rows, width),
+        _panel_size[dtype](rows, panel_depth),
         block,
         row,
         channels_each,
@@ -146,10 +204,9 @@ def convolve_by_winograd[
     var offset = untracked(offsets.unsafe_ptr())
     var fine = List[Bool](length=tasks, fill=True)
     var fp = untracked(fine.unsafe_ptr())
-    var weights = List[Scalar[dtype]](
-        unsafe_uninit_length=(panels if before else tasks) * POSITIONS * plan.panel
-    )
-    var up = untracked(weights.unsafe_ptr())
+    var weights_space = (panels if before else tasks) * POSITIONS * plan.panel
+    var weights = List[Scalar[dtype]](unsafe_uninit_length=0 if given else weights_space)
+    var up = packed.panels() if given else untracked(weights.unsafe_ptr())
     var tiles_space = max(channels_each * channel_apart, POSITIONS * position_apart)
     var panel_sums = POSITIONS * rows * plan.row
     var sums_space = panel_sums * (1 if stages == 1 else panels_each)
@@ -160,21 +217,9 @@ def convolve_by_winograd[
     var scratch = List[Scalar[dtype]](unsafe_uninit_length=tasks * space)
     var sp = untracked(scratch.unsafe_ptr())
 
-    def prepare(task: Int, lower: Int, upper: Int) {
-        var up, var wp, var fp, var sp, var plan, var space
-    }:
-        for panel in range(lower, upper):
-            var to = up.unsafe_offset(panel * POSITIONS * plan.panel)
-            var spare = sp.unsafe_offset(task * space)
-            if not transform_weights(to, wp, plan, panel, 0, plan.shape.inputs, spare):
-                fp[unsafe_offset=task] = False
-                return
-
     var good = True
-    if before:
-        in_numbered_ranges(prepare, panels, tasks)
-        for task in range(tasks):
-            good = good and fine[task]
+    if before and not given:
+        good = transform_all(up, wp, shape, tasks)
 
     def work(task: Int, lower: Int, upper: Int) {
         var op, var xp, var wp, var up, var fp, var sp, var offset, var plan, var finish,
@@ -255,9 +300,13 @@ def convolved_by_winograd[
     wp: Address[dtype],
     shape: Shape,
     finish: Finish[dtype],
+    packed: Packed[dtype],
 ) -> Bool:
     """A convolution if it is made faster this way, and whether it was made."""
     comptime if dtype == DType.float32:
-        return suits_winograd[dtype](shape) and convolve_by_winograd(op, xp, wp, shape, finish)
+        var made = packed.made()
+        if made == PANELS or (made != TRANSFORMED and not suits_winograd[dtype](shape)):
+            return False
+        return convolve_by_winograd(op, xp, wp, shape, finish, packed)
     else:
         return False

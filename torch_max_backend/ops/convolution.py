@@ -216,6 +216,7 @@ def _by_products(
             planar(weight),
             *vectors,
             nothing(input.dtype, 4) if residual is None else planar(residual),
+            nothing(sums),
             *addresses,
             *numbers(settings),
             ops.constant(after.epsilon, DType.float64, DeviceRef.CPU()),

@@ -3,6 +3,7 @@ call otherwise."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -82,9 +83,8 @@ class _Packing:
     ) -> Place:
         """Where the panels of a weight lie, which a kernel makes of it and some numbers."""
         source = self.memory[weight.memory]
-        text = (
-            f"{symbol} {dtype} {size} {source.dtype} {replace(weight, memory=0)} {tuple(numbers)}"
-        )
+        place = replace(weight, memory=0)
+        text = f"{symbol} {dtype} {size} {source.dtype} {place} {tuple(numbers)}"
         known = self.known.get((source.index, text))
         if known is None:
             plan = _plan_of(symbol, dtype, size, (source, weight), numbers, origin)
@@ -148,4 +148,53 @@ def _ints(sizes: Collection[SizeText]) -> list[int]:
     return [n for n in sizes if isinstance(n, int)]
 
 
-_KERNELS: Mapping[str, Callable[[_Packing, KernelStep], KernelStep]] = {"tmb_matmul": _matmul}
+# What `tmb_convolution` takes: where its weights come packed, and what follows of numbers.
+_PACKED, _SETTINGS = 8, slice(11, 18)
+# As ``convolution/packed.mojo`` and ``parts.mojo`` have them: numbers before and behind panels, steps
+# of a block of channels, outputs of a slab, and the fewest of a part for a task.
+_HEAD, _BEHIND, _DEPTH, _SLAB, _PART = 16, 16, 384, 168, 16
+# Rows of the highest tile of any processor, and positions of a transformed one.
+_HIGHEST, _POSITIONS = 14, 16
+
+
+def _convolution(packing: _Packing, step: KernelStep) -> KernelStep:
+    x, weight = step.inputs[:2]
+    (result,) = step.outputs
+    dtype = packing.memory[weight.memory].dtype
+    if not packing.is_weight(weight) or dtype not in ("float32", "float64"):
+        return step
+    batch, _, *image = x.shape
+    pixels = [batch, *image, *result.shape[2:]]
+    settings = [packing.number(place) for place in step.inputs[_SETTINGS]]
+    numbers = [n for n in (*pixels, *settings) if isinstance(n, int)]
+    if len(numbers) != len(pixels) + len(settings) or math.prod(_ints(pixels[1:])) == 1:
+        # One pixel is multiplied with weights as they lie.
+        return step
+    outputs, channels, high, wide = _ints(weight.shape)
+    if channels == 1 or outputs * channels * high * wide < _SMALL:
+        return step
+    size = _panels_size(outputs, channels, high * wide, numbers[-1])
+    if (high, wide) == (3, 3) and dtype == "float32":
+        size = max(size, _transformed_size(outputs, channels))
+    panels = packing.pack("tmb_pack_convolution", dtype, size, weight, numbers, step.origin)
+    inputs = (*step.inputs[:_PACKED], panels, *step.inputs[_PACKED + 1 :])
+    return replace(step, inputs=inputs)
+
+
+def _panels_size(outputs: int, channels: int, taps: int, groups: int) -> int:
+    """Numbers that panels take at most, however the outputs are cut for tasks."""
+    each = outputs // groups
+    most = groups * (each // _PART + each // _SLAB + 2)
+    blocks = -(-channels // max(1, min(_DEPTH // taps, channels))) + 1
+    return _HEAD + outputs * channels * taps + _BEHIND * most * blocks
+
+
+def _transformed_size(outputs: int, channels: int) -> int:
+    """Numbers that transformed weights take at most."""
+    return _HEAD + _POSITIONS * (outputs + _HIGHEST) * (channels + 3 * _BEHIND)
+
+
+_KERNELS: Mapping[str, Callable[[_Packing, KernelStep], KernelStep]] = {
+    "tmb_matmul": _matmul,
+    "tmb_convolution": _convolution,
+}

@@ -21,8 +21,9 @@ _SHORT = {"temporary": "t", "input": "in", "output": "out", "constant": "c", "pa
 
 def text_of(plan: Plan) -> str:
     """The plan, one line a step: its results, what it does, what it reads, the operators behind
-    it. Memory is ``t3`` (temporary), ``in0``, ``out0``, ``c2`` (constant), ``w1`` (packed weights); strides are shown where
-    a view is not dense. What follows once sizes are counted comes behind."""
+    it. Memory is ``t3`` (temporary), ``in0``, ``out0``, ``c2`` (constant), ``w1`` (packed weights);
+    strides are shown where a view is not dense. What follows once sizes are counted comes
+    behind."""
     first, *others = map(_stage, plan.stages)
     return "\n".join([first, *(f"then {other}" for other in others)])
 
