@@ -336,9 +336,10 @@ def _copies[pairs: Bool](rows: Int) -> Bool:
 
 @always_inline
 def space_size[dtype: DType, pairs: Bool](rows: Int, depth: Int) -> Int:
-    """Numbers that `product_of_taps` needs room for, with no more than `stretch` columns."""
+    """Numbers that `product_of_taps` needs room for, with no more than `stretch` columns, of so many
+    rows and such a depth or less: the stretch of a lower depth is longer."""
     comptime width = simd_width_of[dtype]()
-    var copied = stretch[WIDE * width, pairs](rows, depth) * depth if _copies[pairs](rows) else 0
+    var copied = max(COPIED, WIDE * width * depth) if _copies[pairs](rows) else 0
     return max(copied, (rows + max(depth, FEW * depth // width + 1)) * width)
 
 

@@ -32,6 +32,24 @@ def _ours(function: object, operands: list[Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize(
+    ("inputs", "outputs", "size"), [(1024, 512, 14), (1300, 201, 7), (770, 130, 30)]
+)
+def test_blocks_of_unequal_depth_stay_in_their_room(inputs: int, outputs: int, size: int) -> None:
+    """Of fewer channels more columns are copied at a time."""
+    x, weight, bias = _operands(1, inputs, outputs, size, size)
+    weight = weight[..., :1, :1].contiguous()
+
+    def function(x: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+        return [F.conv2d(x, weight, bias)]
+
+    exact = F.conv2d(x.double(), weight.double(), bias.double())
+    _, executable = traced(function, [x, weight, bias])
+    for _ in range(4):
+        found = executable([x, weight, bias])[0]
+        assert (found - exact).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize(
     ("batch", "inputs", "outputs", "high", "wide"),
     [
         (1, 32, 32, 1, 1),
