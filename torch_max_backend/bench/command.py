@@ -11,7 +11,7 @@ from typing import Any
 
 from torch_max_backend.bench.spec import DTYPES, MODES, Spec
 
-_FRAMEWORKS = ("eager", "inductor", "max", "openvino", "onnxruntime", "tinygrad")
+_FRAMEWORKS = ("eager", "inductor", "max", "max-packed", "openvino", "onnxruntime", "tinygrad")
 
 
 def add_command(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:

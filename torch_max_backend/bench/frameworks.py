@@ -38,6 +38,15 @@ def _max(subject: Subject, mode: str) -> Made:
     return _compiled(subject, mode, max_backend)
 
 
+def _packed(subject: Subject, mode: str) -> Made:
+    if mode == "training":
+        raise Unavailable("training packs no weights")
+    if mode == "generate":
+        subject.model.compile(backend="max", options={"pack": True})
+        return subject.model
+    return torch.compile(subject.model, backend="max", options={"pack": True})
+
+
 def _openvino(subject: Subject, mode: str) -> Made:
     try:
         import openvino.torch  # noqa: F401  registers the backend
@@ -98,6 +107,7 @@ FRAMEWORKS: Mapping[str, Callable[[Subject, str], Made]] = {
     "eager": _eager,
     "inductor": _inductor,
     "max": _max,
+    "max-packed": _packed,
     "openvino": _openvino,
     "onnxruntime": _onnxruntime,
     "tinygrad": _tinygrad,

@@ -150,8 +150,8 @@ def _ints(sizes: Collection[SizeText]) -> list[int]:
 
 # What `tmb_convolution` takes: where its weights come packed, and what follows of numbers.
 _PACKED, _SETTINGS = 8, slice(11, 18)
-# As ``convolution/packed.mojo`` and ``parts.mojo`` have them: numbers before and behind panels, steps
-# of a block of channels, outputs of a slab, and the fewest of a part for a task.
+# As ``convolution/packed.mojo`` and ``parts.mojo`` have them: numbers before and behind panels,
+# steps of a block of channels, outputs of a slab, and the fewest of a part for a task.
 _HEAD, _BEHIND, _DEPTH, _SLAB, _PART = 16, 16, 384, 168, 16
 # Rows of the highest tile of any processor, and positions of a transformed one.
 _HIGHEST, _POSITIONS = 14, 16

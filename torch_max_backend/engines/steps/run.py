@@ -87,23 +87,7 @@ class StepExecutable:
         self._plan = plan
         self._tables = Tables(plan)
         self._packs = Packs(plan, self._static)
-        names = list(signature.symbols)
-        texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
-        results = [o.source for o in signature.outputs if o.kind == "scalar"]
-        results += [text for text, _ in signature.checks]
-        self._scalars_from = len(texts)
-        # The results that tell the sizes that data decides: what depends on these comes after.
-        self._data_sources = list(signature.data_symbols.values())
-        after = results if self._data_sources else []
-        self._evaluate_after = evaluator_or_none(after, [*names, *signature.data_symbols])
-        texts += [] if self._data_sources else results
-        self._evaluate = evaluator_or_none(texts, names)
-        sized = any(o.sizes or o.strides for o in signature.layouts)
-        wanted = bool(texts or self._evaluate_after or sized)
-        self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
-        names += signature.data_symbols
-        rebuilds = [Rebuild.of(layout, names) for layout in signature.layouts]
-        self._rebuilds = rebuilds if any(r is not None for r in rebuilds) else None
+        rebuilds = self._read_sizes(signature)
         # Where parameters and buffers were when all of them were dense.
         self._dense: list[int] = []
         self._scalars, self._seeds, carriers = inputs.scalars, inputs.seeds, inputs.carriers
@@ -130,6 +114,28 @@ class StepExecutable:
         # What answers all calls, once it is written out.
         self._only: Callable[[list[Any]], list[Any]] | None = None
         self._only_values = self._outputs == [("value", i) for i in range(len(plan.outputs))]
+
+    def _read_sizes(self, signature: Signature) -> list[Rebuild | None]:
+        """Find out how the sizes of a call, and the numbers that depend on them, are told; returns
+        what the results need them for."""
+        names = list(signature.symbols)
+        texts = [i.source for i in signature.inputs if i.kind in ("carrier", "scalar")]
+        results = [o.source for o in signature.outputs if o.kind == "scalar"]
+        results += [text for text, _ in signature.checks]
+        self._scalars_from = len(texts)
+        # The results that tell the sizes that data decides: what depends on these comes after.
+        self._data_sources = list(signature.data_symbols.values())
+        after = results if self._data_sources else []
+        self._evaluate_after = evaluator_or_none(after, [*names, *signature.data_symbols])
+        texts += [] if self._data_sources else results
+        self._evaluate = evaluator_or_none(texts, names)
+        sized = any(o.sizes or o.strides for o in signature.layouts)
+        wanted = bool(texts or self._evaluate_after or sized)
+        self._symbol_sources = [signature.symbols[n] for n in names] if wanted else []
+        names += signature.data_symbols
+        rebuilds = [Rebuild.of(layout, names) for layout in signature.layouts]
+        self._rebuilds = rebuilds if any(r is not None for r in rebuilds) else None
+        return rebuilds
 
     @staticmethod
     def _symbol_source(
