@@ -146,25 +146,17 @@ struct Parts[dtype: DType, pairs: Bool, volumes: Bool](TrivialRegisterPassable):
         return ceildiv(self.channels, self.block)
 
     @always_inline
-    def slabs(self) -> Int:
-        """Slabs of a part of the outputs."""
-        return ceildiv(self.slab, Self.slab_rows)
-
-    @always_inline
     def panels_size(self, shape: Shape) -> Int:
         """Numbers of the panels of all weights."""
-        var count = shape.groups * self.cuts * self.blocks() * self.slabs()
-        return shape.outputs * shape.depth() + BEHIND * count
+        return shape.outputs * shape.depth() + BEHIND * shape.groups * self.cuts * self.blocks()
 
     @always_inline
-    def panels_at(self, shape: Shape, group: Int, cut: Int, rows: Int, begun: Int, line: Int) -> Int:
+    def panels_at(self, shape: Shape, group: Int, cut: Int, rows: Int, begun: Int) -> Int:
         """Where, among those of all weights, the panels begin of a part of the outputs, which has
-        so many `rows`, of the slab from `line` on and the channels from `begun` on."""
+        so many `rows`, and the channels from `begun` on."""
         var first = group * shape.per_group() + cut * self.slab
-        var some = min(self.block, self.channels - begun)
-        var at = first * shape.depth() + rows * begun * self.taps + line * some * self.taps
         var number = (group * self.cuts + cut) * self.blocks() + begun // self.block
-        return at + BEHIND * (number * self.slabs() + line // Self.slab_rows)
+        return first * shape.depth() + rows * begun * self.taps + BEHIND * number
 
     def pack(self, to: Address[Self.dtype], wp: Address[Self.dtype], shape: Shape):
         """Makes the panels of all weights."""
@@ -174,11 +166,11 @@ struct Parts[dtype: DType, pairs: Bool, volumes: Bool](TrivialRegisterPassable):
                 var rows = min(self.slab, shape.per_group() - cut * self.slab)
                 for begun in range(0, self.channels, self.block):
                     var steps = min(self.block, self.channels - begun) * self.taps
-                    for i in range(0, rows, Self.slab_rows):
+                    if rows > 0:
                         pack_rows(
-                            to.unsafe_offset(self.panels_at(shape, group, cut, rows, begun, i)),
-                            wp.unsafe_offset((first + i) * shape.depth() + begun * self.taps),
+                            to.unsafe_offset(self.panels_at(shape, group, cut, rows, begun)),
+                            wp.unsafe_offset(first * shape.depth() + begun * self.taps),
                             shape.depth(),
-                            min(Self.slab_rows, rows - i),
+                            rows,
                             steps,
                         )

@@ -12,11 +12,12 @@ from ..gemm.blas import tasks_for
 from ..gemm.panels import Matrix, product
 from .finish import Finish
 from .packed import PANELS, Packed
+from .panel_products import product_of_panels
 from .pair_tiles import pack_pair_lines, padded_depth, product_of_tiles, tiles_space
 from .pairs import pair_planes, pair_rows
 from .parts import Parts, is_unpadded
 from .planes import Shape, phase_planes
-from .tiles import STRETCH, pack_pairs, pack_rows, product_of_taps, space_size, stretch
+from .tiles import STRETCH, copies, pack_pairs, pack_rows, product_of_taps, space_size, stretch
 
 # Windows of images that are multiplied with the same panels, about.
 comptime TOGETHER = 512
@@ -229,7 +230,7 @@ def convolve_by_products[
         # A stretch is a panel, or its numbers are no more than STRETCH.
         spare_space = max(tiles_space(block * taps, panel), tiles_space(0, 0) + STRETCH)
     else:
-        left_space = lines_here * block * taps + panel
+        left_space = 0 if given else lines_here * block * taps + panel
         spare_space = space_size[dtype, pairs](lines_here, block * taps)
         comptime if pairs:
             rows_space = lines_here * block * taps + simd_width_of[dtype]()
@@ -328,8 +329,9 @@ def convolve_by_products[
                                     bottom - top + 1,
                                 )
                 var finished = dense and begun + some == channels and not finish.idle()
-                for i in range(0, rows, slab_rows):
-                    var lines = min(slab_rows, rows - i)
+                # Of packed weights all outputs at a time.
+                for i in range(0, rows, rows if given else slab_rows):
+                    var lines = rows if given else min(slab_rows, rows - i)
                     var from_rows = wp.unsafe_offset(
                         (first + i) * shape.depth() + each * begun * taps
                     )
@@ -344,7 +346,7 @@ def convolve_by_products[
                             from_rows.unsafe_bitcast[Scalar[dtype]](), shape.depth(), 1
                         )
                         if given:
-                            var at = parts.panels_at(shape, group, cut, rows, begun, i)
+                            var at = parts.panels_at(shape, group, cut, rows, begun)
                             panels = packed.panels().unsafe_offset(at)
                         else:
                             pack_rows(left, weights.rows, shape.depth(), lines, steps)
@@ -371,21 +373,36 @@ def convolve_by_products[
                                     image + at != 0,
                                 )
                                 continue
-                            product_of_taps[pairs](
-                                lines,
-                                columns,
-                                steps,
-                                weights.rows,
-                                weights.distance,
-                                panels,
-                                base.unsafe_offset(image * next_base + at),
-                                begin,
-                                spare,
-                                into,
-                                row,
-                                begun != 0,
-                                weights.taps,
-                            )
+                            var numbers = base.unsafe_offset(image * next_base + at)
+                            if given and copies[pairs](lines):
+                                product_of_panels(
+                                    lines,
+                                    columns,
+                                    steps,
+                                    panels,
+                                    numbers,
+                                    begin,
+                                    spare,
+                                    into,
+                                    row,
+                                    begun != 0,
+                                )
+                            else:
+                                product_of_taps[pairs](
+                                    lines,
+                                    columns,
+                                    steps,
+                                    weights.rows,
+                                    weights.distance,
+                                    panels,
+                                    numbers,
+                                    begin,
+                                    spare,
+                                    into,
+                                    row,
+                                    begun != 0,
+                                    weights.taps,
+                                )
                             if finished:
                                 for line in range(lines):
                                     var sum = into.unsafe_offset(line * row)

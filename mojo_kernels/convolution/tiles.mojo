@@ -248,7 +248,7 @@ def few_columns[
 
 
 @no_inline
-def _copy_panels[
+def copy_panels[
     dtype: DType, //
 ](to: Address[dtype], from_: Address[dtype], offsets: Offsets, depth: Int, count: Int):
     """Copies `count` neighbouring panels of columns, each `[depth, panel]`."""
@@ -288,10 +288,10 @@ def product_of_taps[
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var done = columns // panel * panel
-    if not _copies[pairs](rows):
+    if not copies[pairs](rows):
         tiles[WIDE, True, pairs](done // panel, rows, left, right, offsets, depth, c, row, added)
     else:
-        _copy_panels(space, right, offsets, depth, done // panel)
+        copy_panels(space, right, offsets, depth, done // panel)
         for at in range(0, done, panel):
             # One at a time stays in the first-level cache for all rows.
             var copied = space.unsafe_offset(at * depth)
@@ -329,7 +329,7 @@ def product_of_taps[
 
 
 @always_inline
-def _copies[pairs: Bool](rows: Int) -> Bool:
+def copies[pairs: Bool](rows: Int) -> Bool:
     """Whether `product_of_taps` copies columns before it multiplies so many rows."""
     return not pairs and rows >= MANY_ROWS
 
@@ -339,7 +339,7 @@ def space_size[dtype: DType, pairs: Bool](rows: Int, depth: Int) -> Int:
     """Numbers that `product_of_taps` needs room for, with no more than `stretch` columns, of so many
     rows and such a depth or less: the stretch of a lower depth is longer."""
     comptime width = simd_width_of[dtype]()
-    var copied = max(COPIED, WIDE * width * depth) if _copies[pairs](rows) else 0
+    var copied = max(COPIED, WIDE * width * depth) if copies[pairs](rows) else 0
     return max(copied, (rows + max(depth, FEW * depth // width + 1)) * width)
 
 
@@ -347,5 +347,5 @@ def space_size[dtype: DType, pairs: Bool](rows: Int, depth: Int) -> Int:
 def stretch[panel: Int, pairs: Bool](rows: Int, depth: Int) -> Int:
     """Columns that all rows of weights are multiplied with in turn, in panels: those of a depth of
     `depth` stay in a cache."""
-    var numbers = COPIED if _copies[pairs](rows) else STRETCH
+    var numbers = COPIED if copies[pairs](rows) else STRETCH
     return max(1, numbers // (depth * panel)) * panel

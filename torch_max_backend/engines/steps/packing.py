@@ -151,8 +151,8 @@ def _ints(sizes: Collection[SizeText]) -> list[int]:
 # What `tmb_convolution` takes: where its weights come packed, and what follows of numbers.
 _PACKED, _SETTINGS = 8, slice(11, 18)
 # As ``convolution/packed.mojo`` and ``parts.mojo`` have them: numbers before and behind panels,
-# steps of a block of channels, outputs of a slab, and the fewest of a part for a task.
-_HEAD, _BEHIND, _DEPTH, _SLAB, _PART = 16, 16, 384, 168, 16
+# steps of a block of channels, and the fewest outputs of a part for a task.
+_HEAD, _BEHIND, _DEPTH, _PART = 16, 16, 384, 16
 # Rows of the highest tile of any processor, and positions of a transformed one.
 _HIGHEST, _POSITIONS = 14, 16
 
@@ -184,7 +184,7 @@ def _convolution(packing: _Packing, step: KernelStep) -> KernelStep:
 def _panels_size(outputs: int, channels: int, taps: int, groups: int) -> int:
     """Numbers that panels take at most, however the outputs are cut for tasks."""
     each = outputs // groups
-    most = groups * (each // _PART + each // _SLAB + 2)
+    most = groups * (each // _PART + 1)
     blocks = -(-channels // max(1, min(_DEPTH // taps, channels))) + 1
     return _HEAD + outputs * channels * taps + _BEHIND * most * blocks
 

@@ -1,0 +1,212 @@
+"""Products of weights that were packed before: these come from memory, and are used once. A tile of
+them meets all columns before the next one, which is brought nearer meanwhile."""
+
+from std.math import ceildiv
+from std.sys import simd_width_of, size_of
+from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
+
+from ..core.memory import Address
+from ..core.vectors import below, copy_line
+from ..gemm.panels import LINE, WIDE, _high
+from .tiles import FEW, Offsets, copy_panels, tile_rows
+
+# Steps between two times that memory is asked for.
+comptime STEPS = 16
+
+
+struct Nearer[dtype: DType](TrivialRegisterPassable):
+    """Cache lines that are asked for, `some` at a time."""
+
+    var start: Address[Self.dtype]
+    var left: Int
+    var some: Int
+
+    @always_inline
+    def __init__(out self, start: Address[Self.dtype], numbers: Int, times: Int):
+        """So many numbers, in so many times."""
+        self.start = start
+        self.left = ceildiv(numbers * size_of[Scalar[Self.dtype]](), LINE)
+        self.some = ceildiv(self.left, max(1, times))
+
+    @always_inline
+    def bring(mut self):
+        """Asks for the next ones."""
+        for _ in range(min(self.some, self.left)):
+            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](self.start)
+            self.start = self.start.unsafe_offset(LINE // size_of[Scalar[Self.dtype]]())
+        self.left -= min(self.some, self.left)
+
+
+@always_inline
+def _step[
+    dtype: DType, width: Int, count: Int, //, high: Int, wide: Int
+](mut sums: Array[SIMD[dtype, width], count], a: Address[dtype], b: Address[dtype]):
+    """Adds the products of one column of weights and one row of numbers."""
+    var right = Array[SIMD[dtype, width], wide](fill=SIMD[dtype, width](0))
+    comptime for j in range(wide):
+        right[j] = b.unsafe_load[width=width](j * width)
+    comptime for i in range(high):
+        var left = SIMD[dtype, width](a[unsafe_offset=i])
+        comptime for j in range(wide):
+            sums[i * wide + j] = left.fma(right[j], sums[i * wide + j])
+
+
+@no_inline
+def _tile[
+    dtype: DType, //, high: Int, wide: Int
+](
+    a: Address[dtype],
+    b: Address[dtype],
+    depth: Int,
+    c: Address[dtype],
+    row: Int,
+    columns: Int,
+    added: Bool,
+    mut nearer: Nearer[dtype],
+):
+    """One tile of sums, of a panel of weights and `[depth, wide]` vectors of numbers."""
+    comptime width = simd_width_of[dtype]()
+    var sums = Array[SIMD[dtype, width], high * wide](fill=SIMD[dtype, width](0))
+    var ap = a
+    var bp = b
+    var coming = nearer
+    for _ in range(depth // STEPS):
+        comptime for u in range(STEPS):
+            _step[high, wide](sums, ap.unsafe_offset(u * high), bp.unsafe_offset(u * wide * width))
+        ap = ap.unsafe_offset(STEPS * high)
+        bp = bp.unsafe_offset(STEPS * wide * width)
+        coming.bring()
+    for _ in range(depth % STEPS):
+        _step[high, wide](sums, ap, bp)
+        ap = ap.unsafe_offset(high)
+        bp = bp.unsafe_offset(wide * width)
+    nearer = coming
+    if columns == wide * width:
+        comptime for i in range(high):
+            comptime for j in range(wide):
+                var v = sums[i * wide + j]
+                var to = c.unsafe_offset(i * row + j * width)
+                if added:
+                    v += to.unsafe_load[width=width](0)
+                to.unsafe_store(0, v)
+        return
+    comptime for i in range(high):
+        comptime for j in range(wide):
+            var to = c.unsafe_offset(i * row + j * width)
+            var v = sums[i * wide + j]
+            var inside = below[width](columns - j * width)
+            if added:
+                v += masked_load[width](to, inside, SIMD[dtype, width](0))
+            masked_store[width](v, to, inside)
+
+
+@no_inline
+def _few[
+    dtype: DType, //, high: Int, columns: Int
+](a: Address[dtype], b: Address[dtype], depth: Int, c: Address[dtype], row: Int, added: Bool):
+    """Sums of a panel of weights and `[depth, columns]` numbers, of vectors of outputs."""
+    comptime width = simd_width_of[dtype]()
+    comptime vectors = ceildiv(high, width)
+    # As many chains of sums as hide how long one takes.
+    comptime chains = max(1, FEW // (columns * vectors))
+    comptime each = columns * vectors
+    var sums = Array[SIMD[dtype, width], chains * each](fill=SIMD[dtype, width](0))
+    var p = 0
+    while p + chains <= depth:
+        comptime for u in range(chains):
+            comptime for v in range(vectors):
+                var left = a.unsafe_load[width=width]((p + u) * high + v * width)
+                comptime for j in range(columns):
+                    var right = SIMD[dtype, width](b[unsafe_offset = (p + u) * columns + j])
+                    comptime k = u * each + v * columns + j
+                    sums[k] = left.fma(right, sums[k])
+        p += chains
+    while p < depth:
+        comptime for v in range(vectors):
+            var left = a.unsafe_load[width=width](p * high + v * width)
+            comptime for j in range(columns):
+                comptime k = v * columns + j
+                sums[k] = left.fma(SIMD[dtype, width](b[unsafe_offset = p * columns + j]), sums[k])
+        p += 1
+    comptime for v in range(vectors):
+        comptime for j in range(columns):
+            var sum = sums[v * columns + j]
+            comptime for u in range(1, chains):
+                sum += sums[u * each + v * columns + j]
+            comptime for lane in range(min(width, high - v * width)):
+                var at = (v * width + lane) * row + j
+                if added:
+                    sum[lane] += c[unsafe_offset=at]
+                c[unsafe_offset=at] = sum[lane]
+
+
+@always_inline
+def _copy_rest[
+    dtype: DType, //
+](to: Address[dtype], from_: Address[dtype], offsets: Offsets, depth: Int, rest: Int, room: Int):
+    """Copies the last columns to `[depth, room]`, with zeros behind them."""
+    for p in range(depth):
+        var line = to.unsafe_offset(p * room)
+        copy_line(line, from_.unsafe_offset(offsets[unsafe_offset=p]), 1, rest)
+        for j in range(rest, room):
+            line[unsafe_offset=j] = 0
+
+
+@no_inline
+def product_of_panels[
+    dtype: DType, //
+](
+    rows: Int,
+    columns: Int,
+    depth: Int,
+    weights: Address[dtype],
+    right: Address[dtype],
+    offsets: Offsets,
+    space: Address[dtype],
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """`c[rows, columns]` from panels of weights and what lies from `offsets` on; nothing past the
+    last column is read or written. `space` is for all columns, filled up to a panel."""
+    comptime width = simd_width_of[dtype]()
+    comptime panel = WIDE * width
+    var count = columns // panel
+    var done = count * panel
+    var rest = columns - done
+    var vectors = ceildiv(rest, width) if rest > FEW else 0
+    copy_panels(space, right, offsets, depth, count)
+    var last = space.unsafe_offset(done * depth)
+    if rest != 0:
+        var room = vectors * width if vectors != 0 else rest
+        _copy_rest(last, right.unsafe_offset(done), offsets, depth, rest, room)
+    var i = 0
+    while i < rows:
+        var high = tile_rows(rows - i)
+        var panels = weights.unsafe_offset(i * depth)
+        var to = c.unsafe_offset(i * row)
+        comptime for k in range(1, _high() + 1):
+            if high == k:
+                var nearer = Nearer(
+                    panels.unsafe_offset(k * depth), k * depth, count * (depth // STEPS)
+                )
+                for n in range(count):
+                    _tile[k, WIDE](
+                        panels,
+                        space.unsafe_offset(n * panel * depth),
+                        depth,
+                        to.unsafe_offset(n * panel),
+                        row,
+                        panel,
+                        added,
+                        nearer,
+                    )
+                var behind = to.unsafe_offset(done)
+                comptime for wide in range(1, WIDE + 1):
+                    if vectors == wide:
+                        _tile[k, wide](panels, last, depth, behind, row, rest, added, nearer)
+                if vectors == 0:
+                    comptime for some in range(1, FEW + 1):
+                        if rest == some:
+                            _few[k, some](panels, last, depth, behind, row, added)
+        i += high
