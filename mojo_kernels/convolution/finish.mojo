@@ -114,6 +114,11 @@ struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
         else:
             return v.cast[Self.to_type]().cast[Self.dtype]()
 
+    @staticmethod
+    def none() -> Self:
+        """Leaves sums as they are."""
+        return Self(0, 0, 0, False, NONE)
+
     @always_inline
     def idle(self) -> Bool:
         """Whether the sums are the result."""

@@ -12,6 +12,8 @@ from .winograd import suits_winograd, transform_all, transformed_size
 
 # Numbers that a task packs at least.
 comptime GRAIN = 32768
+# Tiles whose products cost as much as it does to read the transformed weights, which are larger.
+comptime READ = 100
 
 
 @register("tmb_pack_convolution")
@@ -68,8 +70,7 @@ struct PackConvolution:
         var room = output.dim_size[0]() - HEAD
         var wp = untracked(weight.unsafe_ptr())
         comptime if dtype == DType.float32:
-            # The transform costs no call anything.
-            if suits_winograd[dtype](shape, 0) and transformed_size[dtype](shape) <= room:
+            if suits_winograd[dtype](shape, READ) and transformed_size[dtype](shape) <= room:
                 var units = shape.outputs * shape.depth()
                 if transform_all(packed.panels(), wp, shape, task_count(units, units, GRAIN)):
                     packed.tell(TRANSFORMED, 0)

@@ -1,40 +1,61 @@
-"""Products of weights that were packed before: these come from memory, and are used once. A tile of
-them meets all columns before the next one, which is brought nearer meanwhile."""
+"""Products of weights that come from memory and are used once: a tile of them meets all columns before
+the next one, which is brought nearer meanwhile. Columns are copied into panels, which stay in the
+second-level cache."""
 
 from std.math import ceildiv
 from std.sys import simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
 
 from ..core.memory import Address
-from ..core.vectors import below, copy_line
+from ..core.vectors import MANY_REGISTERS, below, copy_line
 from ..gemm.panels import LINE, WIDE, _high
-from .tiles import FEW, Offsets, copy_panels, tile_rows
+from .finish import Finish
+from .tiles import FEW, Offsets, copy_panels, pack_rows, tile_rows
 
 # Steps between two times that memory is asked for.
 comptime STEPS = 16
+# Numbers of columns in panels: most of a second-level cache.
+comptime COLUMNS = 131072 if MANY_REGISTERS else 81920
 
 
 struct Nearer[dtype: DType](TrivialRegisterPassable):
-    """Cache lines that are asked for, `some` at a time."""
+    """Rows of numbers whose cache lines are asked for, `some` at a time."""
 
-    var start: Address[Self.dtype]
-    var left: Int
+    comptime each = LINE // size_of[Scalar[Self.dtype]]()
+
+    var row: Address[Self.dtype]
+    var apart: Int
+    var size: Int
+    var rows: Int
+    var at: Int
     var some: Int
 
     @always_inline
-    def __init__(out self, start: Address[Self.dtype], numbers: Int, times: Int):
-        """So many numbers, in so many times."""
-        self.start = start
-        self.left = ceildiv(numbers * size_of[Scalar[Self.dtype]](), LINE)
-        self.some = ceildiv(self.left, max(1, times))
+    def __init__(
+        out self, start: Address[Self.dtype], rows: Int, size: Int, apart: Int, times: Int
+    ):
+        """Rows of `size` numbers, which lie `apart`, in so many times."""
+        self.row = start
+        self.apart = apart
+        self.size = size
+        self.rows = rows
+        self.at = 0
+        self.some = ceildiv(rows * ceildiv(size, Self.each), max(1, times))
 
     @always_inline
     def bring(mut self):
         """Asks for the next ones."""
-        for _ in range(min(self.some, self.left)):
-            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](self.start)
-            self.start = self.start.unsafe_offset(LINE // size_of[Scalar[Self.dtype]]())
-        self.left -= min(self.some, self.left)
+        for _ in range(self.some):
+            if self.rows == 0:
+                return
+            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
+                self.row.unsafe_offset(self.at)
+            )
+            self.at += Self.each
+            if self.at >= self.size:
+                self.at = 0
+                self.row = self.row.unsafe_offset(self.apart)
+                self.rows -= 1
 
 
 @always_inline
@@ -152,6 +173,18 @@ def _copy_rest[
             line[unsafe_offset=j] = 0
 
 
+@always_inline
+def panel_stretch[panel: Int](depth: Int) -> Int:
+    """Columns for which `product_of_panels` has room."""
+    return max(1, COLUMNS // (depth * panel)) * panel
+
+
+@always_inline
+def panel_space[panel: Int](depth: Int) -> Int:
+    """Numbers of the space of `product_of_panels`, for that depth or less."""
+    return max(COLUMNS, depth * panel)
+
+
 @no_inline
 def product_of_panels[
     dtype: DType, //
@@ -160,15 +193,23 @@ def product_of_panels[
     columns: Int,
     depth: Int,
     weights: Address[dtype],
+    distance: Int,
+    packed: Bool,
+    tile: Address[dtype],
     right: Address[dtype],
     offsets: Offsets,
     space: Address[dtype],
     c: Address[dtype],
     row: Int,
     added: Bool,
+    finish: Finish[dtype],
+    channel: Int,
+    position: Int,
 ):
-    """`c[rows, columns]` from panels of weights and what lies from `offsets` on; nothing past the
-    last column is read or written. `space` is for all columns, filled up to a panel."""
+    """`c[rows, columns]` from weights and what lies from `offsets` on; nothing past the last column is
+    read or written. The weights are `packed` by `pack_rows`, or rows that lie `distance` apart, which
+    are packed into `tile` a tile at a time. `space` is for `panel_space` numbers. Each tile of sums, of
+    outputs from `channel` on for `position` of the result, is finished while it is in the cache."""
     comptime width = simd_width_of[dtype]()
     comptime panel = WIDE * width
     var count = columns // panel
@@ -183,13 +224,19 @@ def product_of_panels[
     var i = 0
     while i < rows:
         var high = tile_rows(rows - i)
-        var panels = weights.unsafe_offset(i * depth)
+        var panels = tile
+        if packed:
+            panels = weights.unsafe_offset(i * depth)
+        else:
+            pack_rows(tile, weights.unsafe_offset(i * distance), distance, high, depth)
         var to = c.unsafe_offset(i * row)
         comptime for k in range(1, _high() + 1):
             if high == k:
-                var nearer = Nearer(
-                    panels.unsafe_offset(k * depth), k * depth, count * (depth // STEPS)
-                )
+                var times = max(1, count) * (depth // STEPS)
+                var nearer = Nearer(panels.unsafe_offset(k * depth), 1, k * depth, 0, times)
+                if not packed:
+                    var next = weights.unsafe_offset((i + k) * distance)
+                    nearer = Nearer(next, min(k, rows - i - k), depth, distance, times)
                 for n in range(count):
                     _tile[k, WIDE](
                         panels,
@@ -209,4 +256,8 @@ def product_of_panels[
                     comptime for some in range(1, FEW + 1):
                         if rest == some:
                             _few[k, some](panels, last, depth, behind, row, added)
+        if not finish.idle():
+            for line in range(high):
+                var sum = to.unsafe_offset(line * row)
+                finish.apply(sum, sum, channel + i + line, position + (i + line) * row, columns)
         i += high

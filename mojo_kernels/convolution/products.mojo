@@ -12,7 +12,7 @@ from ..gemm.blas import tasks_for
 from ..gemm.panels import Matrix, product
 from .finish import Finish
 from .packed import PANELS, Packed
-from .panel_products import product_of_panels
+from .panel_products import panel_space, panel_stretch, product_of_panels
 from .pair_tiles import pack_pair_lines, padded_depth, product_of_tiles, tiles_space
 from .pairs import pair_planes, pair_rows
 from .parts import Parts, is_unpadded
@@ -232,6 +232,8 @@ def convolve_by_products[
     else:
         left_space = 0 if given else lines_here * block * taps + panel
         spare_space = space_size[dtype, pairs](lines_here, block * taps)
+        if copies[pairs](slab):
+            spare_space = max(spare_space, panel_space[panel](block * taps))
         comptime if pairs:
             rows_space = lines_here * block * taps + simd_width_of[dtype]()
     var sums_space = 0 if dense else together * slab * tile
@@ -329,9 +331,15 @@ def convolve_by_products[
                                     bottom - top + 1,
                                 )
                 var finished = dense and begun + some == channels and not finish.idle()
-                # Of packed weights all outputs at a time.
-                for i in range(0, rows, rows if given else slab_rows):
-                    var lines = rows if given else min(slab_rows, rows - i)
+                var then = Finish[dtype].none()
+                comptime if not pairs:
+                    if finished:
+                        then = rebind[Finish[dtype]](finish)
+                # Weights that are packed, or packed a tile at a time, need no slabs.
+                var by_tiles = copies[pairs](rows) and (given or images_here == 1)
+                var slab_here = rows if given or by_tiles else slab_rows
+                for i in range(0, rows, slab_here):
+                    var lines = min(slab_here, rows - i)
                     var from_rows = wp.unsafe_offset(
                         (first + i) * shape.depth() + each * begun * taps
                     )
@@ -348,9 +356,11 @@ def convolve_by_products[
                         if given:
                             var at = parts.panels_at(shape, group, cut, rows, begun)
                             panels = packed.panels().unsafe_offset(at)
-                        else:
+                        elif not by_tiles:
                             pack_rows(left, weights.rows, shape.depth(), lines, steps)
                     var many = stretch[panel, pairs](lines, padded_depth(steps) if tiled else steps)
+                    if by_tiles:
+                        many = panel_stretch[panel](steps)
                     for image in range(images_here):
                         for at in range(0, count, many):
                             var columns = min(many, count - at)
@@ -374,45 +384,52 @@ def convolve_by_products[
                                 )
                                 continue
                             var numbers = base.unsafe_offset(image * next_base + at)
-                            if given and copies[pairs](lines):
-                                product_of_panels(
-                                    lines,
-                                    columns,
-                                    steps,
-                                    panels,
-                                    numbers,
-                                    begin,
-                                    spare,
-                                    into,
-                                    row,
-                                    begun != 0,
-                                )
-                            else:
-                                product_of_taps[pairs](
-                                    lines,
-                                    columns,
-                                    steps,
-                                    weights.rows,
-                                    weights.distance,
-                                    panels,
-                                    numbers,
-                                    begin,
-                                    spare,
-                                    into,
-                                    row,
-                                    begun != 0,
-                                    weights.taps,
-                                )
+                            var position = place + image * shape.outputs * apart
+                            position += i * apart + start + at
+                            comptime if not pairs:
+                                if by_tiles:
+                                    product_of_panels(
+                                        lines,
+                                        columns,
+                                        steps,
+                                        panels if given else weights.rows,
+                                        weights.distance,
+                                        given,
+                                        left,
+                                        numbers,
+                                        begin,
+                                        spare,
+                                        into,
+                                        row,
+                                        begun != 0,
+                                        then,
+                                        first + i,
+                                        position,
+                                    )
+                                    continue
+                            product_of_taps[pairs](
+                                lines,
+                                columns,
+                                steps,
+                                weights.rows,
+                                weights.distance,
+                                panels,
+                                numbers,
+                                begin,
+                                spare,
+                                into,
+                                row,
+                                begun != 0,
+                                weights.taps,
+                            )
                             if finished:
                                 for line in range(lines):
                                     var sum = into.unsafe_offset(line * row)
-                                    var position = place + image * shape.outputs * apart
-                                    position += (i + line) * apart + start + at
                                     finish.apply(
                                         sum.unsafe_bitcast[Scalar[value_type]](),
                                         sum,
                                         first + i + line,
-                                        position,
+                                        position + line * apart,
                                         columns,
                                     )
             if dense:
