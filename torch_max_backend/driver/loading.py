@@ -78,7 +78,7 @@ def executable(
         pack: The option of that name, for a plan.
     """
     from torch_max_backend.engines.steps.planner.plan import Plan
-    from torch_max_backend.engines.steps.run import StepExecutable, time_steps
+    from torch_max_backend.engines.steps.run import StepExecutable
     from torch_max_backend.runtime.complex_adapter import with_pairs
 
     model = next(iter(models.values()))
@@ -94,6 +94,8 @@ def executable(
     if record is None:
         return function
     if isinstance(run, StepExecutable):
+        from torch_max_backend.engines.steps.timing import time_steps
+
         record.steps = time_steps(run)
     return profile.timed(record, run, function)
 
