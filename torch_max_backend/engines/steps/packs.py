@@ -122,6 +122,14 @@ class Packs:
             found.fill(self._tables[pack.text], source, state)
         return found.address(self)
 
+    def all_read(
+        self, positions: Sequence[int], arguments: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """What is read at each call in the place of some arguments: those that are not packed, and
+        packed ones."""
+        plain = [arguments[i] for i in positions if i not in self.positions]
+        return plain + [copy.tensor for copy in [*self._held.values()]]
+
     def forget(self, key: _Key) -> None:
         """A weight is gone: have all tables bound anew."""
         self._held.pop(key, None)
