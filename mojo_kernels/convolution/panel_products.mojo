@@ -123,42 +123,46 @@ def _tile[
 
 @no_inline
 def _few[
-    dtype: DType, //, high: Int, columns: Int
-](a: Address[dtype], b: Address[dtype], depth: Int, c: Address[dtype], row: Int, added: Bool):
-    """Sums of a panel of weights and `[depth, columns]` numbers, of vectors of outputs."""
+    dtype: DType, //, columns: Int
+](
+    high: Int,
+    a: Address[dtype],
+    b: Address[dtype],
+    depth: Int,
+    c: Address[dtype],
+    row: Int,
+    added: Bool,
+):
+    """Sums of a panel of `high` rows of weights and `[depth, columns]` numbers, of vectors of outputs.
+    Reads past the panel, up to the highest one's rows."""
     comptime width = simd_width_of[dtype]()
-    comptime vectors = ceildiv(high, width)
+    comptime vectors = ceildiv(_high(), width)
     # As many chains of sums as hide how long one takes.
     comptime chains = max(1, FEW // (columns * vectors))
     comptime each = columns * vectors
     var sums = Array[SIMD[dtype, width], chains * each](fill=SIMD[dtype, width](0))
     var p = 0
-    while p + chains <= depth:
-        comptime for u in range(chains):
-            comptime for v in range(vectors):
-                var left = a.unsafe_load[width=width]((p + u) * high + v * width)
-                comptime for j in range(columns):
-                    var right = SIMD[dtype, width](b[unsafe_offset = (p + u) * columns + j])
-                    comptime k = u * each + v * columns + j
-                    sums[k] = left.fma(right, sums[k])
-        p += chains
     while p < depth:
-        comptime for v in range(vectors):
-            var left = a.unsafe_load[width=width](p * high + v * width)
-            comptime for j in range(columns):
-                comptime k = v * columns + j
-                sums[k] = left.fma(SIMD[dtype, width](b[unsafe_offset = p * columns + j]), sums[k])
-        p += 1
+        comptime for u in range(chains):
+            if p + u < depth:
+                comptime for v in range(vectors):
+                    var left = a.unsafe_load[width=width]((p + u) * high + v * width)
+                    comptime for j in range(columns):
+                        var right = SIMD[dtype, width](b[unsafe_offset = (p + u) * columns + j])
+                        comptime k = u * each + v * columns + j
+                        sums[k] = left.fma(right, sums[k])
+        p += chains
     comptime for v in range(vectors):
         comptime for j in range(columns):
             var sum = sums[v * columns + j]
             comptime for u in range(1, chains):
                 sum += sums[u * each + v * columns + j]
-            comptime for lane in range(min(width, high - v * width)):
-                var at = (v * width + lane) * row + j
-                if added:
-                    sum[lane] += c[unsafe_offset=at]
-                c[unsafe_offset=at] = sum[lane]
+            comptime for lane in range(width):
+                if v * width + lane < high:
+                    var at = (v * width + lane) * row + j
+                    if added:
+                        sum[lane] += c[unsafe_offset=at]
+                    c[unsafe_offset=at] = sum[lane]
 
 
 @always_inline
@@ -252,10 +256,10 @@ def product_of_panels[
                 comptime for wide in range(1, WIDE + 1):
                     if vectors == wide:
                         _tile[k, wide](panels, last, depth, behind, row, rest, added, nearer)
-                if vectors == 0:
-                    comptime for some in range(1, FEW + 1):
-                        if rest == some:
-                            _few[k, some](panels, last, depth, behind, row, added)
+        if vectors == 0:
+            comptime for some in range(1, FEW + 1):
+                if rest == some:
+                    _few[some](high, panels, last, depth, to.unsafe_offset(done), row, added)
         if not finish.idle():
             for line in range(high):
                 var sum = to.unsafe_offset(line * row)

@@ -179,9 +179,7 @@ class StepExecutable:
                 return self._call(arguments, sized, symbols, numbers)
         self._calls += 1
         if self._calls == _MANY:
-            huge_pages.move_later(
-                self._packs.all_read([i for _, i in self._static], arguments)
-            )
+            huge_pages.move_later(self._packs.all_read([i for _, i in self._static], arguments))
         results = self._call(arguments, sized, symbols, numbers)
         if self._calls == 1:
             # Not all that runs once runs again, and optimizers make their state after the first
