@@ -7,7 +7,7 @@ from std.memory import bitcast
 from std.sys import simd_width_of, size_of
 
 from ..core.memory import Address, Untracked
-from ..core.vectors import copy_line
+from ..core.vectors import MANY_REGISTERS, copy_line
 from ..gemm.panels import WIDE, _high, transpose
 from .pairs import accumulated, times
 
@@ -15,7 +15,7 @@ from .pairs import accumulated, times
 comptime FEW = 4
 # Rows for which a copy of the columns costs little beside what it saves: where columns lie, their
 # lines are as many pages, and begin anywhere in the lines of a cache.
-comptime MANY_ROWS = 96
+comptime MANY_ROWS = 96 if MANY_REGISTERS else 32
 # Numbers of columns that are multiplied with all rows in turn: they stay in the first-level cache,
 # or where they are copied in the second-level cache.
 comptime STRETCH = 8192
