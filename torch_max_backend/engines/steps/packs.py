@@ -39,7 +39,7 @@ class _Copy:
 
         self.source = weakref.ref(source, end)
         self.state = (0, -1)
-        self.tensor = torch.empty(0)
+        self.tensor = torch.empty(0, device="cpu")
         # Whose tables have addresses in it.
         self._users: weakref.WeakSet[Packs] = weakref.WeakSet()
         # Nothing else is put where the weight lies as long as that tells whether it has moved.
