@@ -3,12 +3,12 @@ the next one, which is brought nearer meanwhile. Columns are copied into panels,
 second-level cache."""
 
 from std.math import ceildiv
-from std.sys import simd_width_of, size_of
-from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
+from std.sys import simd_width_of
+from std.sys.intrinsics import masked_load, masked_store
 
 from ..core.memory import Address
 from ..core.vectors import MANY_REGISTERS, below, copy_line
-from ..gemm.panels import LINE, WIDE, _high
+from ..gemm.panels import WIDE, Ahead, Matrix, _high
 from .finish import Finish
 from .tiles import FEW, Offsets, copy_panels, pack_rows, tile_rows
 
@@ -16,46 +16,6 @@ from .tiles import FEW, Offsets, copy_panels, pack_rows, tile_rows
 comptime STEPS = 16
 # Numbers of columns in panels: most of a second-level cache.
 comptime COLUMNS = 131072 if MANY_REGISTERS else 81920
-
-
-struct Nearer[dtype: DType](TrivialRegisterPassable):
-    """Rows of numbers whose cache lines are asked for, `some` at a time."""
-
-    comptime each = LINE // size_of[Scalar[Self.dtype]]()
-
-    var row: Address[Self.dtype]
-    var apart: Int
-    var size: Int
-    var rows: Int
-    var at: Int
-    var some: Int
-
-    @always_inline
-    def __init__(
-        out self, start: Address[Self.dtype], rows: Int, size: Int, apart: Int, times: Int
-    ):
-        """Rows of `size` numbers, which lie `apart`, in so many times."""
-        self.row = start
-        self.apart = apart
-        self.size = size
-        self.rows = rows
-        self.at = 0
-        self.some = ceildiv(rows * ceildiv(size, Self.each), max(1, times))
-
-    @always_inline
-    def bring(mut self):
-        """Asks for the next ones."""
-        for _ in range(self.some):
-            if self.rows == 0:
-                return
-            prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
-                self.row.unsafe_offset(self.at)
-            )
-            self.at += Self.each
-            if self.at >= self.size:
-                self.at = 0
-                self.row = self.row.unsafe_offset(self.apart)
-                self.rows -= 1
 
 
 @always_inline
@@ -83,25 +43,27 @@ def _tile[
     row: Int,
     columns: Int,
     added: Bool,
-    mut nearer: Nearer[dtype],
+    mut ahead: Ahead[dtype],
+    some: Int,
 ):
-    """One tile of sums, of a panel of weights and `[depth, wide]` vectors of numbers."""
+    """One tile of sums, of a panel of weights and `[depth, wide]` vectors of numbers. Of what is
+    `ahead`, `some` cache lines are asked for at a time."""
     comptime width = simd_width_of[dtype]()
     var sums = Array[SIMD[dtype, width], high * wide](fill=SIMD[dtype, width](0))
     var ap = a
     var bp = b
-    var coming = nearer
+    var coming = ahead
     for _ in range(depth // STEPS):
         comptime for u in range(STEPS):
             _step[high, wide](sums, ap.unsafe_offset(u * high), bp.unsafe_offset(u * wide * width))
         ap = ap.unsafe_offset(STEPS * high)
         bp = bp.unsafe_offset(STEPS * wide * width)
-        coming.bring()
+        coming.bring(some)
     for _ in range(depth % STEPS):
         _step[high, wide](sums, ap, bp)
         ap = ap.unsafe_offset(high)
         bp = bp.unsafe_offset(wide * width)
-    nearer = coming
+    ahead = coming
     if columns == wide * width:
         comptime for i in range(high):
             comptime for j in range(wide):
@@ -236,11 +198,16 @@ def product_of_panels[
         var to = c.unsafe_offset(i * row)
         comptime for k in range(1, _high() + 1):
             if high == k:
-                var times = max(1, count) * (depth // STEPS)
-                var nearer = Nearer(panels.unsafe_offset(k * depth), 1, k * depth, 0, times)
-                if not packed:
-                    var next = weights.unsafe_offset((i + k) * distance)
-                    nearer = Nearer(next, min(k, rows - i - k), depth, distance, times)
+                # The next tile's weights: as they lie, or a panel, which is one row.
+                var next = Matrix(weights.unsafe_offset((i + k) * distance), distance, 1)
+                var lines = min(k, rows - i - k)
+                var size = depth
+                if packed:
+                    next = Matrix(panels.unsafe_offset(k * depth), 0, 1)
+                    lines = 1
+                    size = k * depth
+                var ahead = Ahead(next, lines, size, 0, 1, 1)
+                var some = ceildiv(ahead.left, max(1, count * (depth // STEPS)))
                 for n in range(count):
                     _tile[k, WIDE](
                         panels,
@@ -250,12 +217,13 @@ def product_of_panels[
                         row,
                         panel,
                         added,
-                        nearer,
+                        ahead,
+                        some,
                     )
                 var behind = to.unsafe_offset(done)
                 comptime for wide in range(1, WIDE + 1):
                     if vectors == wide:
-                        _tile[k, wide](panels, last, depth, behind, row, rest, added, nearer)
+                        _tile[k, wide](panels, last, depth, behind, row, rest, added, ahead, some)
         if vectors == 0:
             comptime for some in range(1, FEW + 1):
                 if rest == some:

@@ -17,11 +17,13 @@ class Unavailable(Exception):
     """A framework cannot run this here; the message is the reason."""
 
 
-def _compiled(subject: Subject, mode: str, backend: Any) -> Made:
+def _compiled(subject: Subject, mode: str, backend: Any, **settings: Any) -> Made:
     if mode == "generate":
-        subject.model.compile(backend=backend)  # in place: `generate` calls the model itself
+        subject.model.compile(
+            backend=backend, **settings
+        )  # in place: `generate` calls the model itself
         return subject.model
-    return torch.compile(subject.model, backend=backend)
+    return torch.compile(subject.model, backend=backend, **settings)
 
 
 def _eager(subject: Subject, mode: str) -> Made:
@@ -41,10 +43,7 @@ def _max(subject: Subject, mode: str) -> Made:
 def _packed(subject: Subject, mode: str) -> Made:
     if mode == "training":
         raise Unavailable("training packs no weights")
-    if mode == "generate":
-        subject.model.compile(backend="max", options={"pack": True})
-        return subject.model
-    return torch.compile(subject.model, backend="max", options={"pack": True})
+    return _compiled(subject, mode, "max", options={"pack": True})
 
 
 def _openvino(subject: Subject, mode: str) -> Made:

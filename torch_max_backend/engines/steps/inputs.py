@@ -64,7 +64,8 @@ class Given:
 
     Attributes:
         count: How many inputs there are so far, with all others.
-        static: Where the arguments lie whose memory rarely changes.
+        static: Where the arguments lie whose memory rarely changes, then the versions of packed
+            ones.
         addresses: The number of each that does change, and where it lies.
         held: What has to live until the call ends.
         pending: Arguments that are written to and that have no such memory, with what stands in

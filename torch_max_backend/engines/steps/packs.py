@@ -15,7 +15,8 @@ import torch
 
 from torch_max_backend.engines.steps.planner.plan import Pack, Plan
 from torch_max_backend.engines.steps.table import Table
-from torch_max_backend.engines.steps.tables import Tables
+from torch_max_backend.engines.steps.tables import Tables, kernels_of
+from torch_max_backend.errors import ExecutionError
 from torch_max_backend.runtime.tensors import plain
 
 _lock = threading.RLock()
@@ -51,7 +52,11 @@ class _Copy:
         return self.tensor.data_ptr()
 
     def fill(self, tables: Tables, source: torch.Tensor, state: tuple[int, int]) -> None:
-        """Pack the weight as it is now."""
+        """Pack the weight as it is now.
+
+        Raises:
+            ExecutionError: The kernel failed.
+        """
         sized = tables.of(())
         if self.state[1] < 0:
             ((shape, _, dtype),) = sized.outputs
@@ -63,7 +68,8 @@ class _Copy:
         for places, tensor in ((table.inputs[0], dense), (table.outputs[0], self.tensor)):
             for word, offset in places:
                 table.words[word] = tensor.data_ptr() + offset
-        table.run()
+        if table.run() >= 0:
+            raise ExecutionError(f"A weight could not be packed: {table.error()}")
         self._held, self.state = source.detach(), state
 
     def _end(self, key: _Key) -> None:
@@ -95,7 +101,10 @@ class Packs:
         packs = [pack for stage in plan.stages for pack in stage.packs]
         self.positions = sorted({position[pack.source] for pack in packs})
         self._position = {pack.source: position[pack.source] for pack in packs}
-        self._tables = {pack.text: Tables(pack.plan) for pack in packs}
+        # Equal layers have equal ones.
+        plans = {pack.text: pack.plan for pack in packs}
+        found = kernels_of(plan) if packs else {}
+        self._tables = {text: Tables(made, found) for text, made in plans.items()}
         # The copies of all weights that were given so far and are still there.
         self._held: dict[_Key, _Copy] = {}
         self._bound: weakref.WeakSet[Table] = weakref.WeakSet()

@@ -309,7 +309,8 @@ class StepExecutable:
     def _bind_static(self, table: Table, arguments: list[Any], known: list[int]) -> None:
         """Parameters and buffers have moved, or the table is new."""
         checked, dense = known == self._dense, True
-        for (k, i), address in zip(self._static, known, strict=False):
+        addresses = known[: len(self._static)]
+        for (k, i), address in zip(self._static, addresses, strict=True):
             tensor = arguments[i]
             if not checked and (not tensor.is_contiguous() or tensor.is_neg()):
                 contiguous = plain(tensor.detach())

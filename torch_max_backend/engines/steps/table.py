@@ -28,7 +28,8 @@ class Table:
         inputs: For each input of the plan the words that hold an address in it.
         outputs: For each result the same.
         block: Where what the loop over the rows takes lies.
-        known: The addresses of inputs that rarely move, as they are in the table.
+        known: The addresses of inputs that rarely move, as they are in the table, then the versions
+            of packed ones.
         copies: Dense copies that stand in for inputs.
         numbers: Numbers that do.
     """
