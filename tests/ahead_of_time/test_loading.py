@@ -15,7 +15,7 @@ import torch
 from tests.ahead_of_time.models import CASES
 from tests.support.groups import compile_group
 from tests.support.step_libraries import lent
-from torch_max_backend import InputError, load
+from torch_max_backend import InputError, export, load
 
 pytestmark = compile_group("package", 5)
 
@@ -141,6 +141,20 @@ def test_weights_can_be_replaced(packages: Path) -> None:
     with pytest.raises(InputError, match=words):
         loaded.load_state_dict(wrong)
     _same(loaded.state_dict(), before)
+
+
+def test_packed_weights_follow_the_state(lent_libraries: Path, tmp_path: Path) -> None:
+    module = torch.nn.Linear(128, 96)
+    x = torch.randn(8, 128)
+    export(module, (x,), path=tmp_path / "linear", options={"engine": "steps"})
+    loaded = load(tmp_path / "linear", pack=True)
+    for _ in range(2):
+        torch.testing.assert_close(loaded(x), module(x).detach(), rtol=1e-4, atol=1e-5)
+        # What is written without a count is not seen: this shows that the weight was packed.
+        loaded.state_dict()["weight"].data.zero_()
+        torch.testing.assert_close(loaded(x), module(x).detach(), rtol=1e-4, atol=1e-5)
+        module = torch.nn.Linear(128, 96)
+        loaded.load_state_dict(module.state_dict())
 
 
 def test_it_tells_of_itself(packages: Path) -> None:

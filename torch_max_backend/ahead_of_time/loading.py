@@ -30,7 +30,7 @@ from torch_max_backend.driver.loading import load_graph
 from torch_max_backend.errors import CompilationError, InputError, PackageError
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = False) -> Loaded:
+def load(path: str | os.PathLike[str], *, verify: bool = False, pack: bool = False) -> Loaded:
     """Load a package that ``torch_max_backend.export`` wrote. It holds native code: load only what
     you trust.
 
@@ -41,6 +41,9 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Loaded:
     Args:
         path: The folder.
         verify: Read all weights and compare their checksum.
+        pack: Copy weights, at the first call, into the form in which the steps engine's kernels
+            read them fastest: memory that processes do not share. What ``load_state_dict`` and
+            other counted writes change is copied again.
 
     Returns:
         A function with the model's signature.
@@ -72,6 +75,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Loaded:
             constants,
             range(len(state)),
             Entry(code, manifest.graphs),
+            pack=pack,
         )
     except (CompilationError, ValueError, KeyError, IndexError) as e:
         raise damaged(f"MAX does not read its code: {e}") from e
