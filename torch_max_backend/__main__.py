@@ -239,7 +239,7 @@ def _warm(parsed: argparse.Namespace) -> Any:
 def _warm_libraries(folder: Path) -> None:
     import time
 
-    from torch_max_backend.engines.steps.libraries import build_standard
+    from torch_max_backend.engines.steps.standard import build_standard
 
     begin = time.perf_counter()
     found = build_standard()

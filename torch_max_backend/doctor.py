@@ -149,8 +149,9 @@ def _cache() -> Iterator[Finding]:
 
 def _libraries(build: bool) -> Iterator[Finding]:
     from torch_max_backend.engines.steps.families import standard, standard_families
-    from torch_max_backend.engines.steps.libraries import built, runner
+    from torch_max_backend.engines.steps.libraries import built
     from torch_max_backend.engines.steps.openmp import team_mode
+    from torch_max_backend.engines.steps.runner import runner
     from torch_max_backend.errors import LibraryError
 
     what = "libraries of kernels on CPU"

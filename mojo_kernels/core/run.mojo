@@ -3,21 +3,21 @@
 from std.memory import Pointer
 from std.time import perf_counter_ns
 
-comptime Words = Pointer[Int64, MutAnyOrigin]
-comptime Shell = def(Words, Words) thin abi("C") -> Int64
+comptime Rows = Pointer[Int64, MutAnyOrigin]
+comptime Shell = def(Rows, Rows) thin abi("C") -> Int64
 # Nanoseconds that a loop may keep Python from its signals, such as Ctrl-C.
 comptime PAUSES = 100_000_000
 
 
 @always_inline
-def _call(row: Words, context: Words) -> Int64:
+def _call(row: Rows, context: Rows) -> Int64:
     return row.unsafe_bitcast[Shell]()[](row, context)
 
 
 @always_inline
-def _words(address: Int64) -> Words:
+def _words(address: Int64) -> Rows:
     var word = Int(address)
-    return Pointer(to=word).unsafe_bitcast[Words]()[]
+    return Pointer(to=word).unsafe_bitcast[Rows]()[]
 
 
 @fieldwise_init
@@ -33,12 +33,12 @@ struct _At(TrivialRegisterPassable):
     var number: Int
 
     @always_inline
-    def next(self, row: Words) -> Self:
+    def next(self, row: Rows) -> Self:
         """The row behind it."""
         return Self(self.word + Int(row[unsafe_offset=1]), self.number + 1)
 
     @always_inline
-    def jumped(self, row: Words) -> Self:
+    def jumped(self, row: Rows) -> Self:
         """Where a row leads that is a jump: on, if it has a flag and that is true."""
         var flag = row[unsafe_offset=2]
         if flag != 0 and _words(flag).unsafe_bitcast[UInt8]()[] != 0:
@@ -47,7 +47,22 @@ struct _At(TrivialRegisterPassable):
 
 
 @always_inline
-def _run[*, timed: Bool](table: Words, rows: Int64, context: Words, ticks: Words) -> Int64:
+def run_rows[*, timed: Bool](table: Rows, rows: Int64, context: Rows, ticks: Rows) -> Int64:
+    """Calls each row's shell in order, or goes where a row without one leads.
+
+    Parameters:
+        timed: Whether `ticks` are written.
+
+    Args:
+        table: The rows.
+        rows: How many there are.
+        context: Of five words, what shells take; the last two are zeros, or where a loop paused.
+        ticks: Of each row, to which the nanoseconds that it took are added.
+
+    Returns:
+        -1; the number of the row that failed; or -2 if a loop has run for long: Python is to look
+        at its signals, and to call again, which goes on with that loop.
+    """
     # Where a loop paused, if one did.
     var at = _At(Int(context[unsafe_offset=3]), Int(context[unsafe_offset=4]))
     context[unsafe_offset=3] = 0
@@ -79,32 +94,11 @@ def _run[*, timed: Bool](table: Words, rows: Int64, context: Words, ticks: Words
     return -1
 
 
-@export("tmb_run")
-def tmb_run(table: Words, rows: Int64, context: Words) abi("C") -> Int64:
-    """Call each row's shell in order, or go where a row without one leads.
-
-    Args:
-        table: The rows.
-        rows: How many there are.
-        context: Of five words, what shells take; the last two are zeros, or where a loop paused.
-
-    Returns:
-        -1; the number of the row that failed; or -2 if a loop has run for long: Python is to look
-        at its signals, and to call again, which goes on with that loop.
-    """
-    return _run[timed=False](table, rows, context, context)
-
-
-@export("tmb_run_block")
-def tmb_run_block(block: Words) abi("C") -> Int64:
-    """As `tmb_run` of the table, rows and context that `block` holds: one argument costs a call from
+@always_inline
+def run_block(block: Rows) -> Int64:
+    """`run_rows` of the table, rows and context that `block` holds: one argument costs a call from
     Python less than three."""
-    return tmb_run(
-        _words(block[unsafe_offset=0]), block[unsafe_offset=1], _words(block[unsafe_offset=2])
+    var context = _words(block[unsafe_offset=2])
+    return run_rows[timed=False](
+        _words(block[unsafe_offset=0]), block[unsafe_offset=1], context, context
     )
-
-
-@export("tmb_run_timed")
-def tmb_run_timed(table: Words, rows: Int64, context: Words, ticks: Words) abi("C") -> Int64:
-    """As `tmb_run`; adds the nanoseconds that each row took to its ticks."""
-    return _run[timed=True](table, rows, context, ticks)

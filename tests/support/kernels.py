@@ -19,9 +19,12 @@ from pathlib import Path
 
 from torch_max_backend.cache.kernel_libraries import folder, read
 from torch_max_backend.engines.steps.families import current_keys
-from torch_max_backend.engines.steps.libraries import addresses, built
+from torch_max_backend.engines.steps.libraries import built, kept, provide
+from torch_max_backend.engines.steps.program_libraries import libraries_by_operation
+from torch_max_backend.engines.steps.runner import RUN
 from torch_max_backend.engines.steps.shells import Instance, unavailable
 from torch_max_backend.engines.steps.signatures import kernels
+from torch_max_backend.engines.steps.texts import Text
 from torch_max_backend.errors import LibraryError
 
 _LIST = Path(__file__).with_name("kernels.txt")
@@ -30,16 +33,24 @@ _TEXT = re.compile(r"(?P<kernel>[\w.]+)\[(?P<parameters>.*)\]\((?P<operands>.*)\
 
 def build_all() -> None:
     """Build those of the list that are missing, in a process of its own."""
-    if not built([*_listed()]):
+    instances, texts = _listed()
+    if not built(instances) or not all(map(kept, texts)):
         subprocess.run([sys.executable, "-m", __name__], check=False)
 
 
-def _listed() -> Iterator[Instance]:
-    """The instances of the list that there can be."""
-    for line in _LIST.read_text().splitlines():
-        wanted = _instance(line)
-        if wanted.kernel in kernels() and not unavailable(wanted):
-            yield wanted
+def _listed() -> tuple[list[Instance], list[Text]]:
+    """The instances of the list that there can be, and the texts."""
+    known = _texts()
+    lines = _LIST.read_text().splitlines()
+    wanted = [_instance(line) for line in lines if line not in known]
+    instances = [i for i in wanted if i.kernel in kernels() and not unavailable(i)]
+    return instances, [known[line] for line in lines if line in known]
+
+
+def _texts() -> dict[str, Text]:
+    """The texts that a list may name."""
+    found = [RUN, *(library.text() for library in libraries_by_operation().values())]
+    return {text.name: text for text in found}
 
 
 def _instance(text: str) -> Instance:
@@ -58,8 +69,9 @@ def _instance(text: str) -> Instance:
 
 
 def _in_cache() -> Iterator[str]:
-    """What the libraries in the cache directory export of this package's kernels."""
+    """What the libraries in the cache directory export of this package's kernels, and the texts."""
     keys = current_keys()
+    yield from (name for name, text in _texts().items() if kept(text))
     for path in folder().glob("*.json"):
         manifest = read(path)
         if manifest.key in keys:
@@ -72,7 +84,7 @@ def main(*arguments: str) -> None:
         _LIST.write_text("".join(f"{text}\n" for text in sorted(set(_in_cache()))))
         return
     try:
-        addresses([*_listed()])
+        provide(*_listed())
     except LibraryError as e:
         print(f"Tests build what they need of the kernels: {e}", file=sys.stderr)
 

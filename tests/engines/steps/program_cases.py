@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from torch_max_backend.engines.steps.libraries import runner
 from torch_max_backend.engines.steps.program_libraries import prepare
 from torch_max_backend.engines.steps.program_rows import encode
+from torch_max_backend.engines.steps.runner import runner
 
 CANARY = 64
 _ONE = {

@@ -20,6 +20,7 @@ from torch_max_backend.driver.passes import prepare
 from torch_max_backend.engines.steps import instructions, libraries
 from torch_max_backend.engines.steps.plan_text import text_of
 from torch_max_backend.engines.steps.planned import planned
+from torch_max_backend.engines.steps.texts import Text
 from torch_max_backend.options import Options
 from torch_max_backend.registry.kernel_sources import family_sources, write_modules
 
@@ -135,7 +136,7 @@ def _function(unit: str, dtype: torch.dtype | None) -> Callable[..., None]:
         symbols.append("test_taps")
         modules.append("convolution.pair_tiles")
     text = _HEAD + "\n\n".join(shells)
-    found = libraries.exported(f"test_{unit}", text, {n: n for n in symbols}, modules)
+    found = libraries.exported(Text(f"test_{unit}", text, {n: n for n in symbols}, modules))
     name = "test_taps" if dtype is None else names[dtype]
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (5 if dtype is None else 4))(found[name])
 

@@ -21,7 +21,7 @@ def test_the_interpreter_of_programs_compiles_for_avx2(tmp_path: Path) -> None:
     modules = next(lib.modules for lib in libraries_by_operation().values() if lib.interprets)
     write_own(modules, tmp_path / PACKAGE)
     main, made = tmp_path / "main.mojo", tmp_path / "main.ll"
-    main.write_text(Library("narrow", {}, modules, interprets=True).text())
+    main.write_text(Library("narrow", {}, modules, interprets=True).text().text)
     options = ["--emit", "llvm", "--target-cpu", "x86-64-v3", "-D", "TMB_STEPS=1"]
 
     def compiled() -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.engines.steps.program_cases import Guarded, assert_close, execute, expected, filled, run
 from torch_max_backend.engines.steps import program_libraries
-from torch_max_backend.engines.steps.fused_source import fused_source, fused_symbol
+from torch_max_backend.engines.steps.fused_source import fused_symbol, fused_text
 from torch_max_backend.engines.steps.libraries import exported
 from torch_max_backend.engines.steps.program_libraries import prepare
 from torch_max_backend.engines.steps.program_rows import encode
@@ -131,7 +132,7 @@ def test_zeros_of_two_signs_are_two_programs(order):
 def test_programs_with_nan_are_equal():
     first, second = _times(float("nan")), _times(float("nan"))
     assert first == second
-    text, _ = fused_source([first, second])
+    text = fused_text([first, second]).text
     assert text.count(f'@export("{fused_symbol(first)}")') == 1
 
 
@@ -271,9 +272,7 @@ def test_fused_functions_give_what_the_interpreter_gives():
             cases.append((row, inputs, made))
     assert len(cases) > 12
     fused = [row.fused for row, _, _ in cases]
-    text, modules = fused_source(fused)
-    symbols = {fused_symbol(p): "" for p in fused}
-    found = exported("fused_test", text, symbols, modules)
+    found = exported(replace(fused_text(fused), name="fused_test"))
     for row, inputs, (wanted, outputs) in cases:
         execute(row, inputs, outputs, found[fused_symbol(row.fused)])
         for out, want in zip(outputs, wanted, strict=True):

@@ -40,6 +40,7 @@ def build(
     include: Path,
     defines: Mapping[str, str],
     features: Sequence[str] = (),
+    threads: int = 0,
 ) -> None:
     """Build a shared library.
 
@@ -49,6 +50,7 @@ def build(
         include: Where packages that it imports are.
         defines: What `-D` defines.
         features: Features of the CPU to compile for, besides those that the compiler finds.
+        threads: Of the compiler; 0 for as many as there are cores.
 
     Raises:
         LibraryError: The Mojo compiler is missing, or refused the source.
@@ -56,6 +58,7 @@ def build(
     """
     mojo = Path(sysconfig.get_path("scripts")) / "mojo"
     command = [str(mojo) if mojo.is_file() else "mojo", "build", "--emit", "shared-lib"]
+    command += [f"-j{threads}"]
     for name, value in defines.items():
         command += ["-D", f"{name}={value}"]
     command += [*_target(command[0], features), "-I", str(include), str(main), "-o", str(out)]

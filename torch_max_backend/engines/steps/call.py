@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from torch_max_backend.compat.tensors import empty_strided, profiling
-from torch_max_backend.engines.steps.libraries import PAUSED, block_runner
 from torch_max_backend.engines.steps.packs import version_of
+from torch_max_backend.engines.steps.runner import PAUSED, block_runner
 from torch_max_backend.graph.views import Call
 from torch_max_backend.runtime import large
 

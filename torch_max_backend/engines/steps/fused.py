@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from torch_max_backend.engines.steps.fused_source import Fusible, fused_source, fused_symbol
+from torch_max_backend.engines.steps.fused_source import Fusible, fused_symbol, fused_text
 from torch_max_backend.engines.steps.libraries import exported, kept
 from torch_max_backend.engines.steps.rowwise import Rowwise
 from torch_max_backend.errors import CompilationError
@@ -36,10 +36,8 @@ def build(programs: Iterable[Fusible | None]) -> None:
     wanted = _wanted(programs)
     if not wanted:
         return
-    text, modules = fused_source(wanted)
-    symbols = {fused_symbol(p): f"{len(p.instructions)} instructions" for p in wanted}
     try:
-        found = exported("fused", text, symbols, modules)
+        found = exported(fused_text(wanted))
     except CompilationError as e:
         if at_exit():
             return
@@ -55,8 +53,7 @@ def build_later(programs: Iterable[Fusible | None], then: Callable[[], None]) ->
     wanted = _wanted(programs)
     if not wanted:
         return
-    text, modules = fused_source(wanted)
-    if kept("fused", text, [fused_symbol(p) for p in wanted], modules):
+    if kept(fused_text(wanted)):
         build(wanted)
         then()
         return

@@ -23,6 +23,7 @@ from torch_max_backend.engines.steps.programs import (
     held,
 )
 from torch_max_backend.engines.steps.rowwise import Rowwise
+from torch_max_backend.engines.steps.texts import Text
 
 # What becomes a function.
 Fusible = Program | Rowwise
@@ -83,9 +84,8 @@ def fused_symbol(program: Fusible) -> str:
     return "tmb_fused_" + hashlib.sha256(repr(program).encode()).hexdigest()[:24]
 
 
-def fused_source(programs: Iterable[Fusible]) -> tuple[str, Sequence[str]]:
-    """A Mojo text with a function for each program that is `fused` of a row, and the modules of the
-    kernels that it imports.
+def fused_text(programs: Iterable[Fusible]) -> Text:
+    """A Mojo text with a function for each program that is `fused` of a row.
 
     A function's address can be the first word of the rows, instead of the interpreter's. See
     `fused_symbol` for its name.
@@ -108,7 +108,8 @@ def fused_source(programs: Iterable[Fusible]) -> tuple[str, Sequence[str]]:
             lines += rowwise_source.function(program)
         else:
             lines += _fused_function(program)
-    return "\n".join([*lines, ""]), modules
+    symbols = {fused_symbol(p): f"{len(p.instructions)} instructions" for p in programs}
+    return Text("fused", "\n".join([*lines, ""]), symbols, modules)
 
 
 def _programs(fusible: Fusible) -> Sequence[Program]:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,32 +22,20 @@ from torch_max_backend.engines.steps.families import (
     family_of,
     key_of,
     standard,
-    standard_families,
     text_key,
     write_sources,
 )
 from torch_max_backend.engines.steps.openmp import team_mode
 from torch_max_backend.engines.steps.shells import Instance, shells_text
 from torch_max_backend.engines.steps.signatures import kernels
+from torch_max_backend.engines.steps.texts import Text
 from torch_max_backend.errors import CacheError, CompilationError, LibraryError
 from torch_max_backend.log import get_logger
 from torch_max_backend.process import fork_safety
-from torch_max_backend.process.compile_slots import compile_jobs, compile_slot
+from torch_max_backend.process.compile_slots import compile_jobs, compile_slot, compile_threads
 from torch_max_backend.process.progress import progress
-from torch_max_backend.registry.kernel_sources import kernel_sources
 
 log = get_logger("steps")
-
-# The library of the loop over a table's rows, and what it exports.
-_RUN_SYMBOLS = {
-    "tmb_run": "the loop over the rows of a table",
-    "tmb_run_block": "the same, of what a block holds",
-    "tmb_run_timed": "the same, with the time that each row took",
-}
-
-# What that returns when a loop has run for long: Python looks at its signals between two calls, and
-# the next goes on where this one was.
-PAUSED = -2
 
 # Addresses by family, key and symbol. Nothing that was loaded is ever unloaded.
 _loaded: dict[tuple[Family, str], dict[str, int]] = {}
@@ -55,6 +43,8 @@ _addresses: dict[Instance, int] = {}
 # What could not be built in this process; it is not tried again.
 _failed: dict[tuple[Family, str, frozenset[str]], LibraryError] = {}
 _loading = fork_safety.rlock()
+# What a function of a text takes to build, if a shell takes 1.
+_FUNCTION = 0.1
 
 
 @dataclass
@@ -65,7 +55,7 @@ class _Need:
         family: Whose libraries.
         key: What they are made of.
         symbols: What has to be exported, each with a description.
-        text: The Mojo text that exports them, which imports from ``family.modules``; "" for shells.
+        text: What exports them; ``None`` for shells.
         instances: The shells, by symbol.
         error: Why it could not be built.
     """
@@ -73,7 +63,7 @@ class _Need:
     family: Family
     key: str
     symbols: Mapping[str, str]
-    text: str = ""
+    text: Text | None = None
     instances: Mapping[str, Instance] = field(default_factory=dict)
     error: Exception | None = None
 
@@ -87,9 +77,9 @@ class _Need:
         return self.family, self.key, frozenset(self.missing())
 
     @property
-    def alone(self) -> bool:
-        """Whether it has to have a library of its own."""
-        return bool(self.text or self.family.source)
+    def work(self) -> float:
+        """What it costs to build what is missing, in shells."""
+        return len(self.missing()) * (_FUNCTION if self.text else 1)
 
     def extra(self) -> dict[str, str]:
         """What a first library exports besides."""
@@ -107,19 +97,31 @@ def addresses(instances: Sequence[Instance]) -> dict[Instance, int]:
     Raises:
         LibraryError: An instance cannot have a shell, or could not be built or loaded.
     """
-    missing = [i for i in dict.fromkeys(instances) if i not in _addresses]
-    if missing:
-        if unknown := [i for i in missing if not i.source and i.kernel not in kernels()]:
-            raise LibraryError(f"There is no kernel {unknown[0].kernel!r}.")
-        families: dict[Family, list[Instance]] = {}
-        for wanted in missing:
-            families.setdefault(family_of(wanted), []).append(wanted)
-        needs = [_need(family, wanted) for family, wanted in families.items()]
-        _provide(needs)
-        for need, instances_of in zip(needs, families.values(), strict=True):
-            have = _loaded[need.family, need.key]
-            _addresses.update((i, have[i.symbol]) for i in instances_of)
+    provide(instances)
     return {i: _addresses[i] for i in instances}
+
+
+def provide(instances: Sequence[Instance], texts: Sequence[Text] = ()) -> None:
+    """Load what ``addresses`` and ``exported`` are to find. What is missing is built, together.
+
+    Args:
+        instances: Kernels with dtypes, ranks and parameters.
+        texts: What else exports functions.
+
+    Raises:
+        LibraryError: An instance cannot have a shell, or something could not be built or loaded.
+    """
+    missing = [i for i in dict.fromkeys(instances) if i not in _addresses]
+    if unknown := [i for i in missing if not i.source and i.kernel not in kernels()]:
+        raise LibraryError(f"There is no kernel {unknown[0].kernel!r}.")
+    families: dict[Family, list[Instance]] = {}
+    for wanted in missing:
+        families.setdefault(family_of(wanted), []).append(wanted)
+    needs = [_need(family, wanted) for family, wanted in families.items()]
+    _provide([*needs, *map(_text_need, texts)])
+    for need, instances_of in zip(needs, families.values(), strict=True):
+        have = _loaded[need.family, need.key]
+        _addresses.update((i, have[i.symbol]) for i in instances_of)
 
 
 def built(instances: Sequence[Instance]) -> bool:
@@ -139,82 +141,27 @@ def built(instances: Sequence[Instance]) -> bool:
     return True
 
 
-def exported(
-    name: str, text: str, symbols: Mapping[str, str], modules: Sequence[str] = ()
-) -> dict[str, int]:
+def exported(text: Text) -> dict[str, int]:
     """The addresses of functions that a Mojo text exports. What is missing is built.
 
-    Args:
-        name: What the files of the library begin with.
-        text: The text; it may import from ``kernels.<module>``.
-        symbols: The functions, each with a description.
-        modules: The modules of this package's kernels that the text imports.
-
     Raises:
         LibraryError: It could not be built or loaded.
     """
-    need = _text_need(name, text, symbols, modules)
+    need = _text_need(text)
     _provide([need])
     have = _loaded[need.family, need.key]
-    return {symbol: have[symbol] for symbol in symbols}
+    return {symbol: have[symbol] for symbol in text.symbols}
 
 
-def kept(name: str, text: str, symbols: Iterable[str], modules: Sequence[str] = ()) -> bool:
+def kept(text: Text) -> bool:
     """Whether a library that ``exported`` would load is on this machine; nothing is checked."""
-    found = kernel_libraries.kept(name, text_key(text, modules))
-    return any(m.symbols.keys() >= set(symbols) for m in found)
+    found = kernel_libraries.kept(text.name, text_key(text.text, text.modules))
+    return any(m.symbols.keys() >= text.symbols.keys() for m in found)
 
 
-@cache
-def runner(*, timed: bool = False) -> Callable[..., int]:
-    """The loop over a table's rows, called without Python's lock.
-
-    Returns:
-        ``run(table, rows, context)``: the address of the first row, how many there are, and the
-        address of the context, five int64. It returns -1, the number of the row that failed, or
-        ``PAUSED``. With ``timed`` it takes as well where it stores the nanoseconds of each row, an
-        int64 each.
-
-    Raises:
-        LibraryError: It could not be built or loaded.
-    """
-    found = exported("run", _run_text(), _RUN_SYMBOLS)
-    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (4 if timed else 3))
-    return kind(found["tmb_run_timed" if timed else "tmb_run"])
-
-
-@cache
-def block_runner() -> Callable[[int], int]:
-    """The same loop, for calls that have no time to lose.
-
-    Returns:
-        ``run(block)``: the address of three int64, what ``runner()`` takes.
-
-    Raises:
-        LibraryError: It could not be built or loaded.
-    """
-    found = exported("run", _run_text(), _RUN_SYMBOLS)
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(found["tmb_run_block"])
-
-
-def build_standard() -> list[Manifest]:
-    """Build the standard libraries where they are missing; returns those of this machine.
-
-    Raises:
-        LibraryError: One could not be built or loaded.
-    """
-    needs = [_text_need("run", _run_text(), _RUN_SYMBOLS, ())]
-    needs += [_need(family, standard(family)) for family in standard_families()]
-    _provide(needs)
-    return [m for need in needs for m in kernel_libraries.kept(need.family.name, need.key)]
-
-
-def _run_text() -> str:
-    return (kernel_sources() / "core/run.mojo").read_text()
-
-
-def _text_need(name: str, text: str, symbols: Mapping[str, str], modules: Sequence[str]) -> _Need:
-    return _Need(Family(name, tuple(modules)), text_key(text, modules), symbols, text)
+def _text_need(text: Text) -> _Need:
+    key = text_key(text.text, text.modules)
+    return _Need(Family(text.name, tuple(text.modules)), key, text.symbols, text)
 
 
 def _need(family: Family, instances: Sequence[Instance]) -> _Need:
@@ -254,6 +201,7 @@ def _build_all(needs: Sequence[_Need]) -> None:
     """Build, here and in threads while the machine has compile slots."""
     waiting = deque(_batches(needs))
     count = len(waiting)
+    threads = compile_threads(min(count, compile_jobs()))
     done = threading.Semaphore(0)
 
     def work() -> None:
@@ -266,7 +214,7 @@ def _build_all(needs: Sequence[_Need]) -> None:
                 except IndexError:
                     return
                 try:
-                    _build_missing(batch)
+                    _build_missing(batch, threads)
                 except Exception as e:
                     for need in batch:
                         need.error = need.error or e
@@ -282,16 +230,16 @@ def _build_all(needs: Sequence[_Need]) -> None:
 
 def _batches(needs: Sequence[_Need]) -> list[list[_Need]]:
     """What to build as one library each: a library costs 6 CPU s before its first shell, so there
-    are no more of them than can be built at a time."""
-    found = [[need] for need in needs if need.alone]
-    rest = sorted((n for n in needs if not n.alone), key=lambda n: -len(n.missing()))
+    are no more of them than can be built at a time. Kernels of users have theirs alone."""
+    found = [[need] for need in needs if need.family.source]
+    rest = sorted((n for n in needs if not n.family.source), key=lambda n: -n.work)
     groups: list[list[_Need]] = [[] for _ in range(min(len(rest), compile_jobs()))]
     for need in rest:
-        min(groups, key=lambda g: sum(len(n.missing()) for n in g)).append(need)
+        min(groups, key=lambda g: sum(n.work for n in g)).append(need)
     return found + groups
 
 
-def _build_missing(batch: Sequence[_Need]) -> None:
+def _build_missing(batch: Sequence[_Need], threads: int) -> None:
     """Build what is missing as one library; where that fails, each family's alone."""
     with ExitStack() as stack:
         for need in sorted(batch, key=lambda n: (n.family.name, n.key)):
@@ -302,7 +250,7 @@ def _build_missing(batch: Sequence[_Need]) -> None:
             return
         wanted = [{**need.extra(), **need.missing()} for need in missing]
         try:
-            _build_one(missing, wanted)
+            _build_one(missing, wanted, threads)
             return
         except CompilationError as e:
             if len(missing) == 1 and wanted[0].keys() == missing[0].missing().keys():
@@ -311,17 +259,15 @@ def _build_missing(batch: Sequence[_Need]) -> None:
             log.warning("Only what is needed at once is built of %s: %s", names, e)
         for need in missing:
             try:
-                _build_one([need], [need.missing()])
+                _build_one([need], [need.missing()], threads)
             except CompilationError as e:
                 need.error = e
 
 
-def _build_one(needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]]) -> None:
+def _build_one(needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]], threads: int) -> None:
     def make(folder: Path) -> Path:
-        out = folder / "library.so"
-        build(
-            _write_sources(needs, symbols, folder), out, folder, defines(), instructions.features()
-        )
+        main, out = _write_sources(needs, symbols, folder), folder / "library.so"
+        build(main, out, folder, defines(), instructions.features(), threads)
         return out
 
     parts = [
@@ -342,13 +288,16 @@ def _write_sources(
 ) -> Path:
     """Write the sources of a library of symbols to a folder; returns the main file."""
     main = folder / "main.mojo"
-    if text := needs[0].text:
-        main.write_text(text)
-    else:
-        shells = {
-            s: n.instances[s] for n, wanted in zip(needs, symbols, strict=True) for s in wanted
-        }
-        main.write_text(shells_text([shells[s] for s in sorted(shells)]))
+    texts = [need.text.text for need in needs if need.text]
+    shells = {
+        s: n.instances[s]
+        for n, wanted in zip(needs, symbols, strict=True)
+        if not n.text
+        for s in wanted
+    }
+    if shells:
+        texts.append(shells_text([shells[s] for s in sorted(shells)]))
+    main.write_text("\n\n".join(texts))
     write_sources([need.family for need in needs], folder)
     return main
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
-from torch_max_backend.engines.steps.libraries import exported
+from torch_max_backend.engines.steps.libraries import exported, provide
 from torch_max_backend.engines.steps.programs import (
     INTEGERS,
     PAIRS,
@@ -18,6 +17,7 @@ from torch_max_backend.engines.steps.programs import (
     dtypes_of,
     operation,
 )
+from torch_max_backend.engines.steps.texts import Text
 from torch_max_backend.errors import LibraryError
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -64,7 +64,7 @@ class Library:
     modules: Sequence[str]
     interprets: bool = False
 
-    def text(self) -> str:
+    def text(self) -> Text:
         """The Mojo text of the library."""
         lines = [f"from kernels.{module} import {names}" for module, names in self._imports()]
         if self.interprets:
@@ -81,7 +81,11 @@ class Library:
                 f'def {_symbol(key)}({parameters}) abi("C"):',
                 f"    {call}({arguments})",
             ]  # fmt: skip
-        return "\n".join([*lines, ""])
+        symbols = {_symbol(key): " ".join(key) for key in self.types}
+        if self.interprets:
+            symbols |= {PROGRAM: "the interpreter of programs", NOTHING: "nothing"}
+        text = "\n".join([*lines, ""])
+        return Text(f"programs_{self.name}", text, symbols, self.modules)
 
     def _imports(self) -> Iterable[tuple[str, str]]:
         yield OPERATIONS, "Basic, Bytes, each"
@@ -91,10 +95,7 @@ class Library:
 
     def load(self) -> None:
         """Build and load it."""
-        symbols = {_symbol(key): " ".join(key) for key in self.types}
-        if self.interprets:
-            symbols |= {PROGRAM: "the interpreter of programs", NOTHING: "nothing"}
-        found = exported(f"programs_{self.name}", self.text(), symbols, self.modules)
+        found = exported(self.text())
         addresses.update((key, found[_symbol(key)]) for key in self.types)
         if self.interprets:
             addresses.update({(name,): found[name] for name in (PROGRAM, NOTHING)})
@@ -172,6 +173,11 @@ def libraries_by_operation() -> Mapping[Operation, Library]:
     return {key: library for library in libraries for key in library.types}
 
 
+def common() -> Library:
+    """The library that has the interpreter, and what most programs need."""
+    return libraries_by_operation()["add", "float32", "float32", "float32"]
+
+
 def _plain(dtype: str) -> dict[Operation, str]:
     """The cheap operations of a dtype, and its reductions."""
     names: Sequence[str] = _OF_FLOATS if dtype in _FLOATS else _OFINTEGERS
@@ -224,23 +230,29 @@ def unsupported(program: Program) -> Collection[Operation]:
     return sorted(moved | (operations_of(program) - libraries_by_operation().keys()))
 
 
+def missing(programs: Iterable[Program]) -> list[Library]:
+    """The libraries that programs need and that are not loaded.
+
+    Raises:
+        LibraryError: An operation does not exist.
+    """
+    needed = {(PROGRAM,)}.union(*map(operations_of, programs)) - addresses.keys()
+    if not needed:
+        return []
+    found = {(PROGRAM,): common(), **libraries_by_operation()}
+    if unknown := needed - found.keys():
+        name, *dtypes = min(unknown)
+        raise LibraryError(f"There is no operation {name} of {', '.join(dtypes)}.")
+    return [*{found[key].name: found[key] for key in sorted(needed)}.values()]
+
+
 def prepare(programs: Iterable[Program]) -> None:
     """Build and load what programs need, so that `program_rows.encode` can be called for them.
 
     Raises:
         LibraryError: An operation does not exist, or a library cannot be built.
     """
-    needed = {(PROGRAM,)}.union(*map(operations_of, programs)) - addresses.keys()
-    if not needed:
-        return
-    found = {
-        (PROGRAM,): libraries_by_operation()["add", "float32", "float32", "float32"],
-        **libraries_by_operation(),
-    }
-    if unknown := needed - found.keys():
-        name, *dtypes = min(unknown)
-        raise LibraryError(f"There is no operation {name} of {', '.join(dtypes)}.")
-    wanted = {found[key].name: found[key] for key in sorted(needed)}
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        for done in [pool.submit(library.load) for library in wanted.values()]:
-            done.result()
+    wanted = missing(programs)
+    provide((), [library.text() for library in wanted])
+    for library in wanted:
+        library.load()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torch_max_backend.engines.steps.arena import ALIGNMENT
-from torch_max_backend.engines.steps.libraries import PAUSED, block_runner, runner
+from torch_max_backend.engines.steps.runner import PAUSED, block_runner, runner
 from torch_max_backend.engines.steps.sized import Sized
 from torch_max_backend.runtime import large
 

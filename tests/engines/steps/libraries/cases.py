@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from torch_max_backend.engines.steps import fused, libraries
-from torch_max_backend.engines.steps.libraries import addresses, runner
+from torch_max_backend.engines.steps.libraries import addresses
+from torch_max_backend.engines.steps.runner import runner
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.process import private_folders
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.engines.steps.libraries.cases import CUMSUM, USERS, row_of, run, sums_right
-from torch_max_backend.engines.steps.libraries import runner
+from torch_max_backend.engines.steps.runner import runner
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.engines.steps.sources import write_users
 

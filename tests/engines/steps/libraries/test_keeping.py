@@ -16,8 +16,10 @@ from tests.engines.steps.libraries.test_damage import flip
 from torch_max_backend import doctor
 from torch_max_backend.__main__ import main
 from torch_max_backend.cache import kernel_libraries
-from torch_max_backend.engines.steps import building, families, libraries
-from torch_max_backend.engines.steps.libraries import addresses, built, runner
+from torch_max_backend.engines.steps import building, families, libraries, standard
+from torch_max_backend.engines.steps import runner as runner_module
+from torch_max_backend.engines.steps.libraries import addresses, built
+from torch_max_backend.engines.steps.runner import runner
 from torch_max_backend.errors import LibraryError
 
 # They share what one of them builds, which takes 10 CPU s.
@@ -34,12 +36,12 @@ def test_loading_starts_no_thread_and_imports_no_max(cache: Path) -> None:
     code = (
         "import os, sys, torch\n"
         "threads = lambda: len(os.listdir('/proc/self/task'))\n"
-        "from torch_max_backend.engines.steps import libraries\n"
+        "from torch_max_backend.engines.steps import libraries, runner\n"
         "from torch_max_backend.engines.steps.shells import Instance\n"
         "before = threads()\n"
         "libraries.build = None\n"
         "libraries.addresses([Instance.of('tmb_cumsum', {}, [('float32', 3)] * 2)])\n"
-        "libraries.runner()\n"
+        "runner.runner()\n"
         "print(threads() - before, [m for m in sys.modules if m in ('max.graph', 'max.engine')])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -125,7 +127,7 @@ def test_two_processes_build_once(cache: Path, warm: Path, tmp_path: Path) -> No
         "import os, shutil, sys, time\n"
         "from torch_max_backend.engines.steps import libraries\n"
         "from torch_max_backend.engines.steps.shells import Instance\n"
-        "def build(main, out, include, defines, features=()):\n"
+        "def build(main, out, include, defines, features=(), threads=0):\n"
         f"    open({str(log)!r}, 'a').write('x')\n"
         "    time.sleep(1)\n"
         f"    shutil.copy({str(good)!r}, out)\n"
@@ -255,7 +257,7 @@ def test_libraries_on_the_command_line(
     assert f"{manifest.name} removed: its checksum is wrong" in out
     assert "1 library of kernels damaged" in out
     assert not library.exists()
-    monkeypatch.setattr(libraries, "build_standard", lambda: [])
+    monkeypatch.setattr(standard, "build_standard", lambda: [])
     assert main(["cache", "warm", "--libraries"]) == 0
     assert "0 libraries of kernels, 0 functions" in capsys.readouterr().err
     assert main(["cache", "warm"]) == 2
@@ -276,7 +278,7 @@ def test_doctor_tells_of_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch)
     def fails() -> None:
         raise LibraryError("No compiler.", "Install one.")
 
-    monkeypatch.setattr(libraries, "runner", fails)
+    monkeypatch.setattr(runner_module, "runner", fails)
     (told,) = doctor._libraries(True)
     assert (told.state, told.found, told.advice) == ("wrong", "No compiler.", "Install one.")
 
