@@ -27,7 +27,7 @@ CODE, WEIGHTS, GRAPH, MANIFEST = (
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No native code of a bad package is loaded."""
 
-    def loads(*args: Any) -> Any:
+    def loads(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("its code is loaded")
 
     monkeypatch.setattr(loading, "load_graph", loads)

@@ -31,12 +31,11 @@ _DECODER = {
     **_TOKENS,
     "hidden_size": 32,
     "intermediate_size": 64,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 128,
 }
-_ONE_LAYER = {**_DECODER, "num_hidden_layers": 1}
 _STATE_SPACE = {**_TOKENS, "hidden_size": 32, "state_size": 8, "num_hidden_layers": 1}
 _T5 = {
     **_TOKENS,
@@ -47,12 +46,12 @@ _T5 = {
     "num_heads": 4,
     "decoder_start_token_id": 0,
 }
-_EXPERTS = {**_ONE_LAYER, "num_local_experts": 4, "num_experts_per_tok": 2}
+_EXPERTS = {**_DECODER, "num_local_experts": 4, "num_experts_per_tok": 2}
 
 # The class of a model, the class of its configuration, and that one's arguments.
 _MODELS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", _DECODER),
-    "mistral": ("MistralForCausalLM", "MistralConfig", {**_ONE_LAYER, "sliding_window": 8}),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {**_DECODER, "sliding_window": 8}),
     "mamba": ("MambaForCausalLM", "MambaConfig", _STATE_SPACE),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", _EXPERTS),
     "t5": ("T5ForConditionalGeneration", "T5Config", _T5),

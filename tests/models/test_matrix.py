@@ -21,18 +21,18 @@ EXPECTED: dict[str, dict[str, Any]] = json.loads(
 _TABLE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
-def _sixth() -> set[str]:
-    """A sixth of each family's models, by name; large ones, whose explanations take up to 20 CPU s,
+def _tenth() -> set[str]:
+    """A tenth of each family's models, by name; large ones, whose explanations take up to 20 CPU s,
     are left to thorough runs."""
     families: dict[str, list[str]] = {}
     for name in sorted(CASES):
         known = EXPECTED[name]
         if known["graphs"] == 1 and known["operators"] <= 200:
             families.setdefault(CASES[name].family, []).append(name)
-    return {name for names in families.values() for name in names[1::6] or names}
+    return {name for names in families.values() for name in names[1::10] or names}
 
 
-_ALWAYS = _sixth()
+_ALWAYS = _tenth()
 
 
 @compile_group("matrix", weight=5)

@@ -25,6 +25,7 @@ from torch_max_backend import environment
 from torch_max_backend.errors import LibraryError
 from torch_max_backend.log import get_logger
 from torch_max_backend.process.private_folders import (
+    check_free,
     check_room,
     folder_to_write,
     made_private,
@@ -122,6 +123,7 @@ def add(parts: Sequence[Part], build: Callable[[Path], Path]) -> list[Manifest]:
     """
 
     def write(kept: Path) -> list[Manifest]:
+        check_free(kept)
         with temporary_folder(_PARTIAL, kept) as work:
             try:
                 content = build(work).read_bytes()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable
@@ -42,6 +44,8 @@ known = Known()
 
 # More than any file of the cache directory but large artifacts takes.
 _ROOM = 32 * 2**20
+# What a disk has left that is not full.
+_LEAST = 2**20
 
 
 def place(name: str) -> str:
@@ -145,6 +149,16 @@ def written_in(name: str, write: Callable[[Path], T]) -> T:
         return write(_temporary(name))
     except OSError as e:
         raise _nowhere(e) from e
+
+
+def check_free(folder: Path) -> None:
+    """Raise if a disk is full, before something is made for it that takes long.
+
+    Raises:
+        OSError: It is full.
+    """
+    if shutil.disk_usage(folder).free < _LEAST:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 def check_room(folder: Path) -> None:

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from torch_max_backend.errors import CompilationError
-from torch_max_backend.process.private_folders import check_room, written_in
+from torch_max_backend.process.private_folders import check_free, check_room, written_in
 from torch_max_backend.process.temporary_folders import temporary_folder
 
 BASE = "base"
@@ -136,6 +136,7 @@ def _precompiled_in(folder: Path, library: str | Path, name: str) -> Path:
     target = folder / name
     if target.is_file():
         return target
+    check_free(folder)
     # The compiled module is named after its file, so only the folder may be temporary.
     with temporary_folder(".partial-", folder) as partial:
         sources = partial / "sources"

@@ -45,6 +45,8 @@ _failed: dict[tuple[Family, str, frozenset[str]], LibraryError] = {}
 _loading = fork_safety.rlock()
 # What a function of a text takes to build, if a shell takes 1.
 _FUNCTION = 0.1
+# How many shells are worth a library of their own.
+_WORTH = 3
 
 
 @dataclass
@@ -230,10 +232,14 @@ def _build_all(needs: Sequence[_Need]) -> None:
 
 def _batches(needs: Sequence[_Need]) -> list[list[_Need]]:
     """What to build as one library each: a library costs 6 CPU s before its first shell, so there
-    are no more of them than can be built at a time. Kernels of users have theirs alone."""
+    are no more of them than can be built at a time, nor small ones. Kernels of users have theirs
+    alone."""
     found = [[need] for need in needs if need.family.source]
     rest = sorted((n for n in needs if not n.family.source), key=lambda n: -n.work)
-    groups: list[list[_Need]] = [[] for _ in range(min(len(rest), compile_jobs()))]
+    if not rest:
+        return found
+    worth = max(1, int(sum(n.work for n in rest) / _WORTH))
+    groups: list[list[_Need]] = [[] for _ in range(min(len(rest), compile_jobs(), worth))]
     for need in rest:
         min(groups, key=lambda g: sum(n.work for n in g)).append(need)
     return found + groups
