@@ -78,16 +78,15 @@ class _Need:
         """What is to be built."""
         return self.family, self.key, frozenset(self.missing())
 
-    @property
-    def work(self) -> float:
-        """What it costs to build what is missing, in shells."""
-        return len(self.missing()) * (_FUNCTION if self.text else 1)
-
     def extra(self) -> dict[str, str]:
         """What a first library exports besides."""
         if self.text or any(kernel_libraries.kept(self.family.name, self.key)):
             return {}
         return {s: str(i) for s, i in self.instances.items() if s not in self.symbols}
+
+    def work(self) -> float:
+        """What it takes to build, in shells."""
+        return len({**self.extra(), **self.missing()}) * (_FUNCTION if self.text else 1)
 
 
 def addresses(instances: Sequence[Instance]) -> dict[Instance, int]:
@@ -235,13 +234,14 @@ def _batches(needs: Sequence[_Need]) -> list[list[_Need]]:
     are no more of them than can be built at a time, nor small ones. Kernels of users have theirs
     alone."""
     found = [[need] for need in needs if need.family.source]
-    rest = sorted((n for n in needs if not n.family.source), key=lambda n: -n.work)
-    if not rest:
-        return found
-    worth = max(1, int(sum(n.work for n in rest) / _WORTH))
-    groups: list[list[_Need]] = [[] for _ in range(min(len(rest), compile_jobs(), worth))]
-    for need in rest:
-        min(groups, key=lambda g: sum(n.work for n in g)).append(need)
+    rest = sorted(((n.work(), n) for n in needs if not n.family.source), key=lambda r: -r[0])
+    worth = max(1, int(sum(work for work, _ in rest) / _WORTH))
+    loads = [0.0] * min(len(rest), compile_jobs(), worth)
+    groups: list[list[_Need]] = [[] for _ in loads]
+    for work, need in rest:
+        least = loads.index(min(loads))
+        loads[least] += work
+        groups[least].append(need)
     return found + groups
 
 

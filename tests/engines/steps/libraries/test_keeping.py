@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from torch_max_backend.__main__ import main
 from torch_max_backend.cache import kernel_libraries
 from torch_max_backend.engines.steps import building, families, libraries, standard
 from torch_max_backend.engines.steps import runner as runner_module
-from torch_max_backend.engines.steps.libraries import addresses, built
-from torch_max_backend.engines.steps.runner import runner
+from torch_max_backend.engines.steps.libraries import addresses, built, exported, provide
+from torch_max_backend.engines.steps.runner import RUN, runner
+from torch_max_backend.engines.steps.texts import Text
 from torch_max_backend.errors import LibraryError
 
 # They share what one of them builds, which takes 10 CPU s.
@@ -83,14 +85,15 @@ def test_first_library_holds_the_standard_kernels(
 def test_families_share_a_library(
     cache: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "1")
-    for path in cache.glob("reduction_cumsum-*"):
+    for path in [*cache.glob("reduction_cumsum-*"), *cache.glob("run-*")]:
         path.unlink()
     monkeypatch.setattr(libraries, "_load", _load_anything)
-    found = addresses([CUMSUM, TAKE])
+    provide([CUMSUM, TAKE], [RUN])
     assert len(builds) == 1
-    assert all(f"def {i.symbol}(" in builds[0] for i in (CUMSUM, TAKE))
-    assert found == {CUMSUM: 1, TAKE: 1}
+    assert all(f"def {name}(" in builds[0] for name in (CUMSUM.symbol, TAKE.symbol, "tmb_run"))
+    assert addresses([CUMSUM, TAKE]) == {CUMSUM: 1, TAKE: 1}
+    assert exported(RUN) == dict.fromkeys(RUN.symbols, 1)
+    assert len(builds) == 1
     assert len(list(cache.glob("several-*.so"))) == 1
     of_cumsum, of_take = (
         kernel_libraries.read(*cache.glob(f"{n}-*.json"))
@@ -99,6 +102,18 @@ def test_families_share_a_library(
     assert of_cumsum.symbols == {CUMSUM.symbol: str(CUMSUM)}
     assert of_take.symbols == {TAKE.symbol: str(TAKE)}
     assert of_cumsum.file == of_take.file
+
+
+def test_cores_build_at_once_where_there_is_enough(
+    cache: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "_load", _load_anything)
+    texts = [Text(f"text{k}", f"# {k}", {f"f{i}": "" for i in range(40)}) for k in range(3)]
+    provide((), texts)
+    assert sorted(builds) == ["# 0", "# 1", "# 2"]
+    monkeypatch.setenv("TORCH_MAX_BACKEND_COMPILE_JOBS", "2")
+    provide((), [replace(text, name=f"more_{text.name}") for text in texts])
+    assert len(builds) == 5
 
 
 def _load_anything(need: Any, manifest: kernel_libraries.Manifest) -> str:
