@@ -148,10 +148,11 @@ def _cache() -> Iterator[Finding]:
 
 
 def _libraries(build: bool) -> Iterator[Finding]:
-    from torch_max_backend.engines.steps.families import standard, standard_families
+    from torch_max_backend.engines.steps.families import family_of
     from torch_max_backend.engines.steps.libraries import built
     from torch_max_backend.engines.steps.openmp import team_mode
     from torch_max_backend.engines.steps.runner import runner
+    from torch_max_backend.engines.steps.standard import standard
     from torch_max_backend.errors import LibraryError
 
     what = "libraries of kernels on CPU"
@@ -164,14 +165,14 @@ def _libraries(build: bool) -> Iterator[Finding]:
             first, *rest = str(e).splitlines()
             yield Finding(what, WRONG, first, "\n".join(rest) or "Report this, with the text.")
             return
-    families = standard_families()
-    missing = [m for f in families if not built(standard(f)) for m in f.modules]
+    wanted = standard()
+    missing = sorted({m for i in wanted if not built([i]) for m in family_of(i).modules})
     if missing:
         advice = "To build them now: python -m torch_max_backend cache warm --libraries"
         found = f"{', '.join(missing)} will be built when they are first needed"
         yield Finding(what, OK, found, advice)
     else:
-        yield Finding(what, OK, f"the {len(families)} that most models need are built")
+        yield Finding(what, OK, "what most models need is built")
 
 
 def _devices() -> Iterator[Finding]:

@@ -1,12 +1,12 @@
-"""Families of kernels: the source file that holds them, what it imports, what its libraries are
-keyed by, and the instances that a family's first library holds."""
+"""Families of kernels: the source file that holds them, what it imports, and what its libraries are
+keyed by."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -16,34 +16,11 @@ from torch_max_backend.cache.compatibility import processor
 from torch_max_backend.engines.steps import instructions
 from torch_max_backend.engines.steps.openmp import team_mode
 from torch_max_backend.engines.steps.shells import PACKAGE, Instance
-from torch_max_backend.engines.steps.signatures import Signature, kernels, signature
+from torch_max_backend.engines.steps.signatures import kernels
 from torch_max_backend.engines.steps.sources import support, write_own, write_users
 from torch_max_backend.registry.kernel_sources import family_sources, source_digest
 
 _GENERATORS = ("shells.py", "signatures.py", "sources.py", "building.py")
-
-
-# An instance takes about 1 CPU s.
-_STANDARD: Mapping[str, Sequence[tuple[str, Mapping[str, str | bool | int]]]] = {
-    "gemm.matmul": [
-        ("tmb_matmul", {"activation": activation})
-        for activation in ("none", "relu", "gelu", "gelu_tanh", "silu")
-    ],
-    "attention.forward": [("tmb_attention", {})],
-    "normalization.layer_norm": [("tmb_normalize", {})],
-    "normalization.softmax": [("tmb_softmax", {"logarithm": False, "blind": False})],
-    "indexing.lookup": [("tmb_lookup", {}), ("tmb_checked", {}), ("tmb_assert", {})],
-}
-# Modules that share their libraries: what all shells need takes 6 CPU s a library, and nearly every
-# model needs some of these.
-BASIC = tuple(sorted(_STANDARD))
-# What the names of dtypes in their signatures stand for.
-_OPEN = {
-    "dtype": "float32",
-    "right_type": "float32",
-    "value_type": "float32",
-    "index_dtype": "int64",
-}
 
 
 @dataclass(frozen=True)
@@ -71,8 +48,6 @@ def family_of(wanted: Instance) -> Family:
 
 
 def _family(module: str) -> Family:
-    if module in BASIC:
-        return Family("basic", BASIC)
     return Family(module.replace(".", "_"), (module,))
 
 
@@ -153,23 +128,3 @@ def write_sources(families: Iterable[Family], folder: Path) -> None:
         modules += family.modules
     if modules:
         write_own(modules, folder / PACKAGE)
-
-
-def standard(family: Family) -> Sequence[Instance]:
-    """What a family's first library holds besides what is asked for: what most models need."""
-    return [_float32(*each) for module in family.modules for each in _STANDARD.get(module, ())]
-
-
-def standard_families() -> Sequence[Family]:
-    """The families that have standard instances."""
-    return list(dict.fromkeys(map(_family, _STANDARD)))
-
-
-def _float32(kernel: str, parameters: Mapping[str, str | bool | int]) -> Instance:
-    """The instance of a kernel for float32 where its signature leaves the dtype open."""
-    of = signature(kernel)
-    operands = []
-    for argument in of.arguments if isinstance(of, Signature) else ():
-        dtype = _OPEN.get(argument.dtype, argument.dtype.removeprefix("DType."))
-        operands.append((dtype, int(argument.rank or 0)))
-    return Instance.of(kernel, parameters, operands)

@@ -21,7 +21,6 @@ from torch_max_backend.engines.steps.families import (
     defines,
     family_of,
     key_of,
-    standard,
     text_key,
     write_sources,
 )
@@ -78,15 +77,10 @@ class _Need:
         """What is to be built."""
         return self.family, self.key, frozenset(self.missing())
 
-    def extra(self) -> dict[str, str]:
-        """What a first library exports besides."""
-        if self.text or any(kernel_libraries.kept(self.family.name, self.key)):
-            return {}
-        return {s: str(i) for s, i in self.instances.items() if s not in self.symbols}
-
+    @property
     def work(self) -> float:
         """What it takes to build, in shells."""
-        return len({**self.extra(), **self.missing()}) * (_FUNCTION if self.text else 1)
+        return len(self.missing()) * (_FUNCTION if self.text else 1)
 
 
 def addresses(instances: Sequence[Instance]) -> dict[Instance, int]:
@@ -170,7 +164,7 @@ def _need(family: Family, instances: Sequence[Instance]) -> _Need:
         family,
         key_of(family),
         {i.symbol: str(i) for i in instances},
-        instances={i.symbol: i for i in [*standard(family), *instances]},
+        instances={i.symbol: i for i in instances},
     )
 
 
@@ -234,13 +228,13 @@ def _batches(needs: Sequence[_Need]) -> list[list[_Need]]:
     are no more of them than can be built at a time, nor small ones. Kernels of users have theirs
     alone."""
     found = [[need] for need in needs if need.family.source]
-    rest = sorted(((n.work(), n) for n in needs if not n.family.source), key=lambda r: -r[0])
-    worth = max(1, int(sum(work for work, _ in rest) / _WORTH))
+    rest = sorted((n for n in needs if not n.family.source), key=lambda n: -n.work)
+    worth = max(1, int(sum(n.work for n in rest) / _WORTH))
     loads = [0.0] * min(len(rest), compile_jobs(), worth)
     groups: list[list[_Need]] = [[] for _ in loads]
-    for work, need in rest:
+    for need in rest:
         least = loads.index(min(loads))
-        loads[least] += work
+        loads[least] += need.work
         groups[least].append(need)
     return found + groups
 
@@ -254,32 +248,28 @@ def _build_missing(batch: Sequence[_Need], threads: int) -> None:
         missing = [need for need in batch if not _find(need)]
         if not missing:
             return
-        wanted = [{**need.extra(), **need.missing()} for need in missing]
         try:
-            _build_one(missing, wanted, threads)
+            _build_one(missing, threads)
             return
         except CompilationError as e:
-            if len(missing) == 1 and wanted[0].keys() == missing[0].missing().keys():
+            if len(missing) == 1:
                 raise
             names = ", ".join(need.family.name for need in missing)
-            log.warning("Only what is needed at once is built of %s: %s", names, e)
+            log.warning("Each family is built alone of %s: %s", names, e)
         for need in missing:
             try:
-                _build_one([need], [need.missing()], threads)
+                _build_one([need], threads)
             except CompilationError as e:
                 need.error = e
 
 
-def _build_one(needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]], threads: int) -> None:
+def _build_one(needs: Sequence[_Need], threads: int) -> None:
     def make(folder: Path) -> Path:
-        main, out = _write_sources(needs, symbols, folder), folder / "library.so"
+        main, out = _write_sources(needs, folder), folder / "library.so"
         build(main, out, folder, defines(), instructions.features(), threads)
         return out
 
-    parts = [
-        kernel_libraries.Part(need.family.name, need.key, wanted)
-        for need, wanted in zip(needs, symbols, strict=True)
-    ]
+    parts = [kernel_libraries.Part(n.family.name, n.key, n.missing()) for n in needs]
     for need, manifest in zip(needs, kernel_libraries.add(parts, make), strict=True):
         log.info("Built %s: %s", manifest.file, ", ".join(manifest.symbols.values()))
         if problem := _load(need, manifest):
@@ -289,18 +279,11 @@ def _build_one(needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]], thr
             )
 
 
-def _write_sources(
-    needs: Sequence[_Need], symbols: Sequence[Mapping[str, str]], folder: Path
-) -> Path:
-    """Write the sources of a library of symbols to a folder; returns the main file."""
+def _write_sources(needs: Sequence[_Need], folder: Path) -> Path:
+    """Write the sources of a library of what is missing to a folder; returns the main file."""
     main = folder / "main.mojo"
     texts = [need.text.text for need in needs if need.text]
-    shells = {
-        s: n.instances[s]
-        for n, wanted in zip(needs, symbols, strict=True)
-        if not n.text
-        for s in wanted
-    }
+    shells = {s: n.instances[s] for n in needs if not n.text for s in n.missing()}
     if shells:
         texts.append(shells_text([shells[s] for s in sorted(shells)]))
     main.write_text("\n\n".join(texts))

@@ -17,7 +17,7 @@ from tests.engines.steps.libraries.test_damage import flip
 from torch_max_backend import doctor
 from torch_max_backend.__main__ import main
 from torch_max_backend.cache import kernel_libraries
-from torch_max_backend.engines.steps import building, families, libraries, standard
+from torch_max_backend.engines.steps import building, libraries, standard
 from torch_max_backend.engines.steps import runner as runner_module
 from torch_max_backend.engines.steps.libraries import addresses, built, exported, provide
 from torch_max_backend.engines.steps.runner import RUN, runner
@@ -62,24 +62,6 @@ def test_what_is_missing_gets_a_library_of_its_own(
         addresses([DOUBLE])
     assert len(builds) == 1  # not tried again
     assert sums_right()
-
-
-def test_first_library_holds_the_standard_kernels(
-    cache: Path,
-    builds: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(libraries, "standard", lambda family: [DOUBLE])
-    addresses([CUMSUM])
-    assert builds == []
-    (manifest,) = cache.glob("reduction_cumsum-*.json")
-    manifest.unlink()
-    forget(monkeypatch)
-    # The copy lacks one of the two, so the standard ones are left out.
-    assert sums_right()
-    assert [DOUBLE.symbol in text for text in builds] == [True, False]
-    assert "Only what is needed at once is built of reduction_cumsum" in caplog.text
 
 
 def test_families_share_a_library(
@@ -286,9 +268,9 @@ def test_doctor_tells_of_libraries(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert told.found.startswith("attention.forward, gemm.matmul, ")
     assert told.found.endswith(" will be built when they are first needed")
     assert "cache warm --libraries" in told.advice
-    monkeypatch.setattr(families, "_STANDARD", {"reduction.cumsum": [("tmb_cumsum", {})]})
+    monkeypatch.setattr(standard, "_STANDARD", [("tmb_cumsum", {})])
     (told,) = doctor._libraries(False)
-    assert told.found == "the 1 that most models need are built"
+    assert told.found == "what most models need is built"
 
     def fails() -> None:
         raise LibraryError("No compiler.", "Install one.")

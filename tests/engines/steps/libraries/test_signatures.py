@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.engines.steps.libraries.cases import CUMSUM, DOUBLE, GEMM
-from torch_max_backend.engines.steps import families
 from torch_max_backend.engines.steps.shells import Instance, shells_text, unavailable
 from torch_max_backend.engines.steps.signatures import (
     Argument,
@@ -16,6 +15,7 @@ from torch_max_backend.engines.steps.signatures import (
     parse,
     signature,
 )
+from torch_max_backend.engines.steps.standard import standard
 from torch_max_backend.errors import LibraryError
 
 
@@ -135,6 +135,6 @@ def test_text_of_a_shell() -> None:
 
 
 def test_standard_instances_have_shells() -> None:
-    found = [i for family in families.standard_families() for i in families.standard(family)]
+    found = standard()
     assert {i: unavailable(i) for i in found} == dict.fromkeys(found, "")
     assert Instance.of("tmb_matmul", {"activation": "silu"}, GEMM) in found
