@@ -70,6 +70,7 @@ def test_a_saved_function_needs_no_cache(
         done = _run(LOAD, file)
     assert done.returncode == 0, done.stderr
     assert "agrees" in done.stdout
+    assert len(file.read_bytes()) > 1000
 
 
 def test_what_is_not_for_this_machine_is_refused(private_cache: Path) -> None:

@@ -3,21 +3,21 @@
 from std.memory import Pointer
 from std.time import perf_counter_ns
 
-comptime Rows = Pointer[Int64, MutAnyOrigin]
-comptime Shell = def(Rows, Rows) thin abi("C") -> Int64
+comptime Words = Pointer[Int64, MutAnyOrigin]
+comptime Shell = def(Words, Words) thin abi("C") -> Int64
 # Nanoseconds that a loop may keep Python from its signals, such as Ctrl-C.
 comptime PAUSES = 100_000_000
 
 
 @always_inline
-def _call(row: Rows, context: Rows) -> Int64:
+def _call(row: Words, context: Words) -> Int64:
     return row.unsafe_bitcast[Shell]()[](row, context)
 
 
 @always_inline
-def _words(address: Int64) -> Rows:
+def _words(address: Int64) -> Words:
     var word = Int(address)
-    return Pointer(to=word).unsafe_bitcast[Rows]()[]
+    return Pointer(to=word).unsafe_bitcast[Words]()[]
 
 
 @fieldwise_init
@@ -33,12 +33,12 @@ struct _At(TrivialRegisterPassable):
     var number: Int
 
     @always_inline
-    def next(self, row: Rows) -> Self:
+    def next(self, row: Words) -> Self:
         """The row behind it."""
         return Self(self.word + Int(row[unsafe_offset=1]), self.number + 1)
 
     @always_inline
-    def jumped(self, row: Rows) -> Self:
+    def jumped(self, row: Words) -> Self:
         """Where a row leads that is a jump: on, if it has a flag and that is true."""
         var flag = row[unsafe_offset=2]
         if flag != 0 and _words(flag).unsafe_bitcast[UInt8]()[] != 0:
@@ -47,7 +47,7 @@ struct _At(TrivialRegisterPassable):
 
 
 @always_inline
-def run_rows[*, timed: Bool](table: Rows, rows: Int64, context: Rows, ticks: Rows) -> Int64:
+def run_rows[*, timed: Bool](table: Words, rows: Int64, context: Words, ticks: Words) -> Int64:
     """Calls each row's shell in order, or goes where a row without one leads.
 
     Parameters:
@@ -95,7 +95,7 @@ def run_rows[*, timed: Bool](table: Rows, rows: Int64, context: Rows, ticks: Row
 
 
 @always_inline
-def run_block(block: Rows) -> Int64:
+def run_block(block: Words) -> Int64:
     """`run_rows` of the table, rows and context that `block` holds: one argument costs a call from
     Python less than three."""
     var context = _words(block[unsafe_offset=2])

@@ -19,9 +19,8 @@ class Unavailable(Exception):
 
 def _compiled(subject: Subject, mode: str, backend: Any, **settings: Any) -> Made:
     if mode == "generate":
-        subject.model.compile(
-            backend=backend, **settings
-        )  # in place: `generate` calls the model itself
+        # In place: `generate` calls the model itself.
+        subject.model.compile(backend=backend, **settings)
         return subject.model
     return torch.compile(subject.model, backend=backend, **settings)
 

@@ -17,6 +17,8 @@ from torch_max_backend.engines.steps.programs import (
     dtypes_of,
     operation,
 )
+from torch_max_backend.engines.steps.runner import RUN
+from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.engines.steps.texts import Text
 from torch_max_backend.errors import LibraryError
 
@@ -230,7 +232,7 @@ def unsupported(program: Program) -> Collection[Operation]:
     return sorted(moved | (operations_of(program) - libraries_by_operation().keys()))
 
 
-def missing(programs: Iterable[Program]) -> list[Library]:
+def _missing(programs: Iterable[Program]) -> list[Library]:
     """The libraries that programs need and that are not loaded.
 
     Raises:
@@ -246,13 +248,14 @@ def missing(programs: Iterable[Program]) -> list[Library]:
     return [*{found[key].name: found[key] for key in sorted(needed)}.values()]
 
 
-def prepare(programs: Iterable[Program]) -> None:
-    """Build and load what programs need, so that `program_rows.encode` can be called for them.
+def prepare(programs: Iterable[Program], kernels: Sequence[Instance] = ()) -> None:
+    """Build and load, together, all that tables of some programs and kernels call, so that
+    `program_rows.encode` can be called for the programs.
 
     Raises:
-        LibraryError: An operation does not exist, or a library cannot be built.
+        LibraryError: An operation or a kernel does not exist, or a library cannot be built.
     """
-    wanted = missing(programs)
-    provide((), [library.text() for library in wanted])
+    wanted = _missing(programs)
+    provide(kernels, [RUN, *(library.text() for library in wanted)])
     for library in wanted:
         library.load()

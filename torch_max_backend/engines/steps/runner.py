@@ -14,24 +14,27 @@ from torch_max_backend.engines.steps.texts import Text
 PAUSED = -2
 
 _MODULE = "core.run"
+# `Words` has a name of its own here: texts of programs, which may share a library, import theirs.
 RUN = Text(
     "run",
     f"""\
-from kernels.{_MODULE} import Rows, run_block, run_rows
+from kernels.{_MODULE} import Words as RunWords, run_block, run_rows
 
 
 @export("tmb_run")
-def tmb_run(table: Rows, rows: Int64, context: Rows) abi("C") -> Int64:
+def tmb_run(table: RunWords, rows: Int64, context: RunWords) abi("C") -> Int64:
     return run_rows[timed=False](table, rows, context, context)
 
 
 @export("tmb_run_block")
-def tmb_run_block(block: Rows) abi("C") -> Int64:
+def tmb_run_block(block: RunWords) abi("C") -> Int64:
     return run_block(block)
 
 
 @export("tmb_run_timed")
-def tmb_run_timed(table: Rows, rows: Int64, context: Rows, ticks: Rows) abi("C") -> Int64:
+def tmb_run_timed(
+    table: RunWords, rows: Int64, context: RunWords, ticks: RunWords
+) abi("C") -> Int64:
     return run_rows[timed=True](table, rows, context, ticks)
 """,
     {

@@ -8,16 +8,15 @@ from typing import Any
 
 import torch
 
-from torch_max_backend.engines.steps.libraries import addresses, provide
+from torch_max_backend.engines.steps.libraries import addresses
 from torch_max_backend.engines.steps.planner.instances import instance_of
 from torch_max_backend.engines.steps.planner.plan import (
     KernelStep,
     Plan,
     ProgramStep,
 )
-from torch_max_backend.engines.steps.program_libraries import missing, prepare
+from torch_max_backend.engines.steps.program_libraries import prepare
 from torch_max_backend.engines.steps.rows_by_size import sizes_of
-from torch_max_backend.engines.steps.runner import RUN
 from torch_max_backend.engines.steps.shared import Shared
 from torch_max_backend.engines.steps.shells import Instance
 from torch_max_backend.engines.steps.sized import Sized
@@ -35,8 +34,7 @@ def kernels_of(plan: Plan) -> Mapping[Instance, int]:
         instance_of(s, p.memory) for p in plans for s in p.steps if isinstance(s, KernelStep)
     ]
     programs = [*dict.fromkeys(s.program for s in plan.all_steps if isinstance(s, ProgramStep))]
-    provide(kernels, [RUN, *(library.text() for library in missing(programs))])
-    prepare(programs)
+    prepare(programs, kernels)
     return addresses(list(dict.fromkeys(kernels)))
 
 
