@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.support.groups import compile_group
+from tests.support.interpreters import run_python
 from tests.support.step_libraries import lent
 
 SAVE = """
@@ -50,10 +49,6 @@ print("agrees")
 """
 
 
-def _run(text: str, file: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", text, file], capture_output=True, text=True)
-
-
 @pytest.mark.skipif(torch.__version__ < "2.12", reason="torch 2.11 saves none of other backends")
 @compile_group("ahead of time")
 @pytest.mark.parametrize("engine", ["steps", "max"])
@@ -62,12 +57,12 @@ def test_a_saved_function_needs_no_cache(
 ) -> None:
     monkeypatch.setenv("TORCH_MAX_BACKEND_ENGINE", engine)
     file = tmp_path / "function.pt"
-    done = _run(SAVE, file)
+    done = run_python("-c", SAVE, file)
     assert done.returncode == 0, done.stderr
     empty = tmp_path / "empty"
     monkeypatch.setenv("TORCH_MAX_BACKEND_CACHE_DIR", str(empty))
     with lent(empty):
-        done = _run(LOAD, file)
+        done = run_python("-c", LOAD, file)
     assert done.returncode == 0, done.stderr
     assert "agrees" in done.stdout
     assert len(file.read_bytes()) > 1000

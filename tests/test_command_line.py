@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.interpreters import run_python
 from tests.support.step_libraries import lent
 from torch_max_backend.__main__ import main
 from torch_max_backend.cache import store
@@ -30,7 +30,7 @@ assert not loaded, loaded
 
 
 def test_help_names_every_command_and_loads_no_max() -> None:
-    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
+    done = run_python("-c", HELP)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ended with 0") == 3
     assert done.stdout.count("ended with 2") == 1
@@ -250,10 +250,10 @@ def test_warm_export_import_and_a_start_without_compiling(
         home = {"HOME": "/dev/null", "TORCH_MAX_BACKEND_PROFILE": "1"}
         home["TORCH_MAX_BACKEND_ENGINE"] = engine
         with lent(tmp_path / machine / "ours"):
-            done = subprocess.run(
-                [sys.executable, "-m", "torch_max_backend", "cache", "warm", str(script), "-x"],
-                capture_output=True, text=True, env={**os.environ, **home, **caches},
-            )  # fmt: skip
+            done = run_python(
+                *("-m", "torch_max_backend", "cache", "warm", script, "-x"),
+                environment={**os.environ, **home, **caches},
+            )
         assert done.returncode == 3, done.stderr
         assert done.stdout == "[1.0, 2.0, 3.0, 4.0] ['-x']\n"
         return done.stderr

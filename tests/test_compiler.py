@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tests.precompiled import Case, Precompiled, whole_programs_by_max
+from tests.support.interpreters import run_python
 from tests.support.step_libraries import lent
 
 pytestmark = pytest.mark.xdist_group("compile-0")
@@ -142,11 +141,9 @@ class Started:
     def run(self) -> tuple[dict[str, Any], str]:
         script = self.folder / "program.py"
         script.write_text(PROGRAM)
-        done = subprocess.run(
-            [sys.executable, str(script)],
-            capture_output=True,
-            text=True,
-            env={
+        done = run_python(
+            script,
+            environment={
                 **os.environ,
                 "TORCH_MAX_BACKEND_CACHE_DIR": str(self.folder / "ours"),
                 "TORCH_MAX_BACKEND_CACHE": "1",

@@ -6,31 +6,7 @@ from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
 from ..core.memory import Address
-from ..gemm.blas import activated
-
-
-# What `Finish.activation` may be.
-comptime NONE = 0
-comptime ACTIVATIONS = 8
-
-
-def activation_name(number: Int) -> StaticString:
-    """The activation that a number stands for, `_ACTIVATIONS` of `ops/convolution.py`."""
-    if number == NONE:
-        return "none"
-    if number == 1:
-        return "relu"
-    if number == 2:
-        return "relu6"
-    if number == 3:
-        return "hardsigmoid"
-    if number == 4:
-        return "hardswish"
-    if number == 5:
-        return "silu"
-    if number == 6:
-        return "gelu"
-    return "gelu_tanh"
+from ..gemm.activations import ACTIVATIONS, NONE, activated, activation_name
 
 
 @always_inline

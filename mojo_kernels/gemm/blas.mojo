@@ -2,13 +2,10 @@
 bfloat16, or a Fortran BLAS `?gemm` whose address the graph is given and whose own threads stay out
 of it."""
 
-from std.math import exp, tanh
 from std.memory import Pointer
-from std.utils.numerics import min_or_neg_inf, nan
 
 from ..core.memory import Address, untracked
 from ..core.team import task_count
-from ..mathematics.gelu import gelu
 from .bfloat16 import multiply_pairs, takes_pairs
 from .few_rows import few_rows, takes_few_rows
 from .panels import Matrix, product, reads_once
@@ -189,34 +186,3 @@ def tasks_for(units: Int, multiplications: Int) -> Int:
 def product_cost(batch: Int, m: Int, n: Int, k: Int) -> Int:
     """What products cost, in multiplications: of few rows, the reading of the right operand."""
     return batch * n * max(k, 1) * max(m, READ)
-
-
-@always_inline
-def activated[
-    dtype: DType, width: SIMDLength, //, activation: StaticString
-](v: SIMD[dtype, width]) -> SIMD[dtype, width]:
-    """`none`, `relu`, `relu6`, `hardsigmoid`, `hardswish`, `silu`, `gelu` or `gelu_tanh`."""
-    comptime Some = SIMD[dtype, width]
-    comptime if activation == "none":
-        return v
-    elif activation == "relu":
-        return v.lt(0).select(Some(0), v)
-    elif activation == "relu6":
-        # NaN stays.
-        return v.lt(0).select(Some(0), v.gt(6).select(Some(6), v))
-    elif activation == "hardsigmoid":
-        return activated["relu6"](v + 3) / 6
-    elif activation == "hardswish":
-        return v * activated["relu6"](v + 3) / 6
-    else:
-        comptime assert dtype.is_floating_point(), "float only"
-        comptime if activation == "gelu":
-            return gelu(v)
-        elif activation == "gelu_tanh":
-            var inner = 0.79788456080286535588 * (v + 0.044715 * v * v * v)
-            return v * (tanh(inner) + 1) * 0.5
-        else:
-            comptime assert activation == "silu", "unknown activation"
-            # `exp` is never infinite; torch makes NaN of minus infinity.
-            var lowest = v.eq(min_or_neg_inf[dtype]())
-            return lowest.select(nan[dtype](), v / (exp(-v) + 1))

@@ -4,7 +4,7 @@ from std.sys import simd_width_of
 
 from ..core.memory import Address
 from ..programs.operations import to_memory
-from .blas import activated
+from .activations import ACTIVATIONS, NONE, activated, activation_name
 
 # Numbers between the rows of sums that are rounded later: rows a whole page apart would be in each
 # other's way in the first cache.
@@ -13,6 +13,24 @@ comptime GAP = 16
 
 @always_inline
 def finish_line[
+    dtype: DType, sum: DType, //
+](
+    to: Address[dtype],
+    line: Address[sum],
+    bias: Address[dtype],
+    biased: Bool,
+    activation: Int,
+    columns: Int,
+):
+    """`to = activation(line + bias)`, for a part of a row; numbers that are no floats have no
+    activation."""
+    comptime for kind in range(ACTIVATIONS if sum.is_floating_point() else NONE + 1):
+        if activation == kind:
+            _finish_line[activation_name(kind)](to, line, bias, biased, columns)
+
+
+@no_inline
+def _finish_line[
     dtype: DType, sum: DType, //, activation: StaticString
 ](
     to: Address[dtype],
@@ -21,7 +39,6 @@ def finish_line[
     biased: Bool,
     columns: Int,
 ):
-    """`to = activation(line + bias)`, for a part of a row."""
     comptime width = simd_width_of[sum]()
     var j = 0
     while j + width <= columns:

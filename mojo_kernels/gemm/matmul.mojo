@@ -6,6 +6,7 @@ from std.sys import size_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges
+from .activations import NONE
 from .blas import ROWS, Gemm, sum_type
 from .finish import GAP, finish_line
 from .grids import Grid
@@ -21,7 +22,8 @@ struct Matmul:
     """`activation(op(a) op(b) + bias)` of `[batch, rows, columns]` values; a
     batch of 1 serves all. An empty bias is none. `b` may be of a narrower type,
     whose numbers are widened on their way to the sums. With the precision `bf16`
-    those of float32 may be rounded to bfloat16.
+    those of float32 may be rounded to bfloat16. `activations.mojo` has the
+    numbers of activations.
 
     The three may have any distances of rows and of matrices."""
 
@@ -30,7 +32,6 @@ struct Matmul:
         dtype: DType,
         right_type: DType,
         //,
-        activation: StaticString,
         target: StaticString,
         precision: StaticString = "ieee",
     ](
@@ -42,6 +43,7 @@ struct Matmul:
         set_threads: Int64,
         transposed_a: Int64,
         transposed_b: Int64,
+        activation: Int64,
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own product"
@@ -65,6 +67,7 @@ struct Matmul:
         var cp = untracked(output.unsafe_ptr())
         var addend = untracked(bias.unsafe_ptr())
         var biased = bias.dim_size[0]() != 0
+        var kind = Int(activation)
 
         var grid = Grid(batch, m, n, k)
         comptime sum = sum_type[dtype]()
@@ -77,7 +80,7 @@ struct Matmul:
         def work(task: Int, lower: Int, upper: Int) {
             var gemm, var grid, var k, var ta, var tb, var row_a, var row_b, var row_c,
             var step_a, var step_b, var step_c, var ap, var bp, var cp, var addend, var biased,
-            var sp, var direct
+            var kind, var sp, var direct
         }:
             var wider = sp.unsafe_offset(task * most)
             var previous = gemm.begin()
@@ -100,13 +103,12 @@ struct Matmul:
                         gemm.multiply[rounded](
                             rows, columns, k, left, row_a, ta, right, row_b, tb, c, row_c
                         )
-                        comptime if activation == "none":
-                            if not biased:
-                                continue
+                        if kind == NONE and not biased:
+                            continue
                         for i in range(rows):
                             var line = c.unsafe_offset(i * row_c)
-                            finish_line[activation](
-                                line, line, addend.unsafe_offset(column), biased, columns
+                            finish_line(
+                                line, line, addend.unsafe_offset(column), biased, kind, columns
                             )
                         continue
                 # Added up in a wider type, and rounded once.
@@ -128,13 +130,14 @@ struct Matmul:
                             wide_part + GAP,
                         )
                         for h in range(high_part):
-                            finish_line[activation](
+                            finish_line(
                                 cp.unsafe_offset(
                                     item * step_c + (row + i + h) * row_c + column + j
                                 ),
                                 wider.unsafe_offset(h * (wide_part + GAP)),
                                 addend.unsafe_offset(column + j),
                                 biased,
+                                kind,
                                 wide_part,
                             )
             gemm.end(previous)

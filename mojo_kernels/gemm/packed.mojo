@@ -10,6 +10,7 @@ from std.sys import simd_width_of
 
 from ..core.memory import Address, untracked
 from ..core.team import in_numbered_ranges, in_ranges, task_count
+from .activations import NONE
 from .blas import sum_type
 from .finish import GAP, finish_line
 from .grids import Grid
@@ -70,13 +71,14 @@ struct PackedMatmul:
 
     @staticmethod
     def execute[
-        dtype: DType, //, activation: StaticString, target: StaticString
+        dtype: DType, //, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=3, ...],
         a: InputTensor[dtype=dtype, rank=3, ...],
         panels: InputTensor[dtype=dtype, rank=1, ...],
         bias: InputTensor[dtype=dtype, rank=1, ...],
         transposed_a: Int64,
+        activation: Int64,
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own product"
@@ -98,6 +100,7 @@ struct PackedMatmul:
         var cp = untracked(output.unsafe_ptr())
         var addend = untracked(bias.unsafe_ptr())
         var biased = bias.dim_size[0]() != 0
+        var kind = Int(activation)
         var grid = Grid(batch, m, n, k, panel)
         var left_space = left_size(min(m, TALL), min(DEPTH, k)) + simd_width_of[sum]()
         var sums_space = 0 if sum == dtype else TALL * (COLUMNS + GAP)
@@ -107,7 +110,8 @@ struct PackedMatmul:
 
         def work(task: Int, lower: Int, upper: Int) {
             var grid, var n, var k, var ta, var row_a, var step_a, var row_c, var step_c,
-            var ap, var bp, var cp, var addend, var biased, var sp, var space, var left_space
+            var ap, var bp, var cp, var addend, var biased, var kind, var sp, var space,
+            var left_space
         }:
             var left = sp.unsafe_offset(task * space)
             var spare = left.unsafe_offset(left_space)
@@ -129,15 +133,16 @@ struct PackedMatmul:
                             to = result.unsafe_bitcast[Scalar[sum]]()
                             row = row_c
                         _multiply(rows, columns, n, k, lines.from_(i, 0), left, bp, j, to, row)
-                        comptime if sum == dtype and activation == "none":
-                            if not biased:
+                        comptime if sum == dtype:
+                            if kind == NONE and not biased:
                                 continue
                         for line in range(rows):
-                            finish_line[activation](
+                            finish_line(
                                 result.unsafe_offset(line * row_c),
                                 to.unsafe_offset(line * row),
                                 addend.unsafe_offset(j),
                                 biased,
+                                kind,
                                 columns,
                             )
 

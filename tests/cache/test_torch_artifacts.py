@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.support.interpreters import run_python
 from tests.support.step_libraries import lent
 
 MODEL = """
@@ -55,9 +54,8 @@ def test_a_process_with_empty_caches_finds_everything(tmp_path: Path) -> None:
             "TORCH_MAX_BACKEND_CACHE_DIR": str(tmp_path / name / "ours"),
             "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name / "torch"),
         }
-        command = [sys.executable, "-c", MODEL + program, str(tmp_path / "file")]
         environment = {**os.environ, **folders}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        done = run_python("-c", MODEL + program, tmp_path / "file", environment=environment)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 
 import torch
 
 from tests import torch_versions
+from tests.support.interpreters import run_python
 
 # What torch 2.11 has and has not. Nothing else may be imported that wants the new name.
 OLD = """
@@ -39,7 +38,7 @@ assert dispatch_override.kernels()
 
 
 def test_names_of_the_lowest_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True)
+    done = run_python("-c", OLD)
     assert done.returncode == 0, done.stderr
 
 

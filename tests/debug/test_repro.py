@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.driver.test_partitioned import unknown
 from tests.support.groups import compile_group
+from tests.support.interpreters import run_python
 from tests.support.module_cache import kept_compiles
 from torch_max_backend import max_backend
 from torch_max_backend.cache import store
@@ -32,7 +31,7 @@ class _Net(nn.Module):
 @compile_group("repro")
 def test_the_script_repeats_the_graph(tmp_path: Path) -> None:
     path = repro(_Net(), torch.randn(3, 6), path=tmp_path / "repro.py", dynamic=True)
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    done = run_python(path)
     assert done.returncode == 0, done.stderr
     assert "results agree with eager" in done.stdout
 

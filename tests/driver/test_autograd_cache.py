@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +14,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from tests.support.interpreters import run_python
 from torch_max_backend.compat import autograd_key
 
 pytestmark = pytest.mark.skipif(
@@ -78,5 +77,5 @@ def test_another_torch_keeps_its_own_keys() -> None:
         "autograd_key.install()\n"
         "assert not hasattr(D, '_init_fx_graph_hash_details')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_python("-c", program)
     assert done.returncode == 0, done.stderr

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.interpreters import run_python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -24,7 +24,7 @@ for i, cell in enumerate(json.load(open(sys.argv[1]))["cells"]):
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    done = run_python(*command)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.interpreters import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 USES = ["read", "overwrite", "invokes", "source", "cached", "generated", "gradients"]
@@ -23,8 +23,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What ``nnsight_uses`` prints."""
-    command = [sys.executable, "-m", "tests.patching.nnsight_uses"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = run_python("-m", "tests.patching.nnsight_uses", folder=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

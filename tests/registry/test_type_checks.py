@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.interpreters import run_python
 
 # nnsight gives every object a method `save`, by an entry in the dictionary of `object` itself. The
 # entry has no hash, and beartype, while it is imported, puts what `object` has in a set.
@@ -70,5 +69,5 @@ def test_any_order_of_imports(
     parts: tuple[str, ...], variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_MAX_BACKEND_BEARTYPE", variable)
-    done = subprocess.run([sys.executable, "-c", "".join(parts)], capture_output=True, text=True)
+    done = run_python("-c", "".join(parts))
     assert done.returncode == 0, done.stderr

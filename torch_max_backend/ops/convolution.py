@@ -14,7 +14,7 @@ from torch_max_backend.convert.fusion_barriers import for_convolution
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.graph.passes import epilogue_fusion  # noqa: F401  it defines operators
 from torch_max_backend.max_dtypes import SIXTEEN_BIT_FLOATS
-from torch_max_backend.ops.common.bank import nothing, routine
+from torch_max_backend.ops.common.bank import ACTIVATIONS, nothing, routine
 from torch_max_backend.ops.common.images import (
     lifted,
     numbers,
@@ -166,12 +166,6 @@ def fused_convolution(
     return ops.cast(_by_products(input, weight, bias, *settings, addresses, after), dtype)
 
 
-# As ``activation_name`` of ``mojo_kernels/convolution/finish.mojo`` numbers them.
-_ACTIVATIONS = (
-    "none", "relu", "relu6", "hardsigmoid", "hardswish", "silu", "gelu", "gelu_tanh",
-)  # fmt: skip
-
-
 @dataclass
 class _After:
     """What the kernel does to a convolution's sums."""
@@ -207,7 +201,7 @@ def _by_products(
     ]
     # The sizes of the result say how far padding goes at the other end.
     settings = [*planar_settings(stride, [before for before, _ in pads], dilation), groups]
-    settings.append(_ACTIVATIONS.index(after.activation))
+    settings.append(ACTIVATIONS.index(after.activation))
     result = ops.custom(
         "tmb_convolution",
         input.device,

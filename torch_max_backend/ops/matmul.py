@@ -14,7 +14,7 @@ from torch_max_backend.graph.passes import (  # noqa: F401  they define operator
     narrow_weights,
 )
 from torch_max_backend.ops.common import numerics, tf32
-from torch_max_backend.ops.common.bank import nothing, number, routine, unpermuted
+from torch_max_backend.ops.common.bank import ACTIVATIONS, nothing, number, routine, unpermuted
 from torch_max_backend.ops.common.promotion import constant, full, opmath
 from torch_max_backend.ops.common.reduce import is_empty
 from torch_max_backend.registry.lowerings import Refusal, map_to
@@ -90,7 +90,7 @@ def _by_bank(
         ops.reshape(value, [batch, *value.shape[-2:]])
         for value in (a if plain_a is None else plain_a, b if plain_b is None else plain_b)
     ]
-    parameters = {"activation": activation}
+    parameters = {}
     if a.dtype == b.dtype == DType.float32 and current_node().precision != "ieee":
         parameters["precision"] = current_node().precision
     result = ops.custom(
@@ -102,6 +102,7 @@ def _by_bank(
             *addresses,
             number(plain_a is not None),
             number(plain_b is not None),
+            number(ACTIVATIONS.index(activation)),
         ],
         [TensorType(a.dtype, [batch, *shape[-2:]], a.device)],
         parameters,

@@ -113,7 +113,7 @@ def _plan_of(
 
 
 def _matmul(packing: _Packing, step: KernelStep) -> KernelStep:
-    a, b, bias, routine, _, ta, tb = step.inputs
+    a, b, bias, routine, _, ta, tb, activation = step.inputs
     dtype = packing.memory[b.memory].dtype
     if not packing.is_weight(b) or b.shape[0] != 1:
         return step
@@ -131,9 +131,8 @@ def _matmul(packing: _Packing, step: KernelStep) -> KernelStep:
         return step
     size = -(-n // _PANEL) * _PANEL * k
     panels = packing.pack("tmb_pack_right", dtype, size, b, [transposed], step.origin)
-    parameters = {"activation": step.parameters["activation"]}
-    inputs = (a, panels, bias, ta)
-    return replace(step, symbol="tmb_packed_matmul", parameters=parameters, inputs=inputs)
+    inputs = (a, panels, bias, ta, activation)
+    return replace(step, symbol="tmb_packed_matmul", parameters={}, inputs=inputs)
 
 
 def _pays(rows: SizeText, by_library: bool) -> bool:

@@ -15,10 +15,7 @@ from torch_max_backend.engines.steps.signatures import Signature, signature
 
 # An instance takes about 1 CPU s.
 _STANDARD: Sequence[tuple[str, Mapping[str, str | bool | int]]] = [
-    *(
-        ("tmb_matmul", {"activation": activation})
-        for activation in ("none", "relu", "gelu", "gelu_tanh", "silu")
-    ),
+    ("tmb_matmul", {}),
     ("tmb_attention", {}),
     ("tmb_normalize", {}),
     ("tmb_softmax", {"logarithm": False, "blind": False}),

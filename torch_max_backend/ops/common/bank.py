@@ -22,6 +22,12 @@ def routine(dtype: DType, device: DeviceRef) -> list[TensorValue] | None:
     return [node.addresses[dtype.name], node.addresses["set_threads"]]
 
 
+# As ``activation_name`` of ``mojo_kernels/gemm/activations.mojo`` numbers them.
+ACTIVATIONS = (
+    "none", "relu", "relu6", "hardsigmoid", "hardswish", "silu", "gelu", "gelu_tanh",
+)  # fmt: skip
+
+
 def number(value: int | bool) -> TensorValue:
     """An argument of a kernel that is no tensor."""
     return ops.constant(int(value), DType.int64, DeviceRef.CPU())

@@ -17,7 +17,7 @@ TAKE = Instance.of("tmb_take", {}, [("float32", 3), ("float32", 3), ("int64", 1)
 CUMSUM = Instance.of("tmb_cumsum", {}, [("float32", 3), ("float32", 3)])
 DOUBLE = Instance.of("tmb_cumsum", {}, [("float64", 3), ("float64", 3)])
 INTEGER = ("int64", 0)
-GEMM = [("float32", 3), ("float32", 3), ("float32", 3), ("float32", 1), *[INTEGER] * 4]
+GEMM = [("float32", 3), ("float32", 3), ("float32", 3), ("float32", 1), *[INTEGER] * 5]
 
 
 def forget(patch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,7 @@ def test_every_kernel_has_a_signature() -> None:
     gemm = signature("tmb_matmul")
     assert isinstance(gemm, Signature)
     assert (gemm.module, gemm.struct, gemm.raises) == ("gemm.matmul", "Matmul", True)
-    assert gemm.parameters == (
-        Parameter("activation", "StaticString", False),
-        Parameter("precision", "StaticString", True),
-    )
+    assert gemm.parameters == (Parameter("precision", "StaticString", True),)
     assert gemm.inferred == ("dtype", "right_type")
     assert gemm.arguments[0] == Argument("output", "output", "dtype", "3")
     assert gemm.arguments[4] == Argument("routine", "scalar", "DType.int64", "")
@@ -95,10 +92,10 @@ def test_what_cannot_be_parsed_has_a_reason(execute: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (Instance.of("tmb_matmul", {"activation": "relu"}, GEMM), ""),
+        (Instance.of("tmb_matmul", {"precision": "bf16"}, GEMM), ""),
         (Instance.of("tmb_concat", {"axis": 0}, [("int8", 2)] * 5), ""),
         (Instance.of("mine", {}, []), "there is no kernel 'mine'"),
-        (Instance.of("tmb_matmul", {}, GEMM), "its parameter `activation` is not given"),
+        (Instance.of("tmb_softmax", {"blind": False}, []), "its parameter `logarithm` is not given"),
         (Instance.of("tmb_cumsum", {"axis": 1}, CUMSUM.operands), "it has no parameter `axis`"),
         (Instance.of("tmb_cumsum", {}, [("int8", 3)]), "it takes 2 operands, not 1"),
         (
@@ -137,4 +134,4 @@ def test_text_of_a_shell() -> None:
 def test_standard_instances_have_shells() -> None:
     found = standard()
     assert {i: unavailable(i) for i in found} == dict.fromkeys(found, "")
-    assert Instance.of("tmb_matmul", {"activation": "silu"}, GEMM) in found
+    assert Instance.of("tmb_matmul", {}, GEMM) in found
