@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.interpreters import run_python
 from torch_max_backend.__main__ import main
 from torch_max_backend.bench import frameworks, process, running
 from torch_max_backend.bench.models import Subject, load
@@ -203,8 +203,7 @@ def test_generation_needs_a_model_that_generates() -> None:
 
 
 def test_help_names_the_frameworks() -> None:
-    command = [sys.executable, "-m", "torch_max_backend", "bench", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_python("-m", "torch_max_backend", "bench", "--help")
     for name in frameworks.FRAMEWORKS:
         assert name in done.stdout
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.interpreters import run_python
 from torch_max_backend import Refusal, map_to, mojo_op
 from torch_max_backend.registry.lowerings import Lowering, registry
 
@@ -135,9 +134,8 @@ def run(folder: Path, number: int) -> dict[str, Any]:
     (folder / "package" / "inner.mojo").write_text(kernel("packed", number))
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, str(program), str(folder), kernel("add", number)]
     root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=root)
+    done = run_python(program, folder, kernel("add", number), environment=root)
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

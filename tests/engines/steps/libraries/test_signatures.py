@@ -95,7 +95,10 @@ def test_what_cannot_be_parsed_has_a_reason(execute: str, reason: str) -> None:
         (Instance.of("tmb_matmul", {"precision": "bf16"}, GEMM), ""),
         (Instance.of("tmb_concat", {"axis": 0}, [("int8", 2)] * 5), ""),
         (Instance.of("mine", {}, []), "there is no kernel 'mine'"),
-        (Instance.of("tmb_softmax", {"blind": False}, []), "its parameter `logarithm` is not given"),
+        (
+            Instance.of("tmb_softmax", {"blind": False}, [("float32", 3)] * 2),
+            "its parameter `logarithm` is not given",
+        ),
         (Instance.of("tmb_cumsum", {"axis": 1}, CUMSUM.operands), "it has no parameter `axis`"),
         (Instance.of("tmb_cumsum", {}, [("int8", 3)]), "it takes 2 operands, not 1"),
         (
