@@ -58,8 +58,8 @@ struct Tf32Operand:
         @always_inline
         def value[width: Int](at: Coord[...]) {var x} -> SIMD[DType.float32, width]:
             comptime axis = 1 if inner else 0
-            var part = Int(at[axis])
-            var place = IndexList[2](Int(at[1 - axis]), Int(at[2]))
+            var part = Int(at[axis].value())
+            var place = IndexList[2](Int(at[1 - axis].value()), Int(at[2].value()))
             var rest = part == (1 if right else 2)
             return _part(x.load[width](Coord(place)), rest, part == 0)
 

@@ -17,8 +17,8 @@ from torch_max_backend.engines.steps import instructions
 from torch_max_backend.engines.steps.openmp import team_mode
 from torch_max_backend.engines.steps.shells import PACKAGE, Instance
 from torch_max_backend.engines.steps.signatures import kernels
-from torch_max_backend.engines.steps.sources import support, write_own, write_users
-from torch_max_backend.registry.kernel_sources import family_sources, source_digest
+from torch_max_backend.engines.steps.sources import own, support, write_own, write_users
+from torch_max_backend.registry.kernel_sources import source_digest
 
 _GENERATORS = ("shells.py", "signatures.py", "sources.py", "building.py")
 
@@ -106,7 +106,7 @@ def _sources_digest(family: Family) -> str:
 
 @cache
 def _family_text(module: str) -> str:
-    return json.dumps(sorted(family_sources(module).items()))
+    return json.dumps(sorted(own([module]).items()))
 
 
 @cache

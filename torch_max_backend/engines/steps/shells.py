@@ -24,6 +24,8 @@ from torch_max_backend.errors import LibraryError
 
 # The folder of the kernels' package, which the shells import from.
 PACKAGE = "kernels"
+# The module of it that has what stands for MAX's tensors, whose compile takes half as long again.
+STAND_IN = "core.stand_in"
 
 _TYPES = {
     "output": "OutputTensor",
@@ -31,26 +33,36 @@ _TYPES = {
     "fused": "FusedInputTensor",
     "mutable": "MutableInputTensor",
 }
+_LISTS = "it takes any number of tensors"
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _NAME = re.compile(r"[a-z]\w*")
 
-_HEAD = """\
+_OWN = f"""\
+from {PACKAGE}.{STAND_IN} import DeviceContext, Tensor
+
+comptime Memory[dtype: DType] = Pointer[Scalar[dtype], UntrackedOrigin[mut=True]]
+"""
+_USERS = """\
 from extensibility import InputTensor, OutputTensor
 from extensibility import _FusedInputTensor as FusedInputTensor
 from extensibility.managed_tensor_slice import StaticTensorSpec
 from extensibility.managed_tensor_slice import _MutableInputTensor as MutableInputTensor
 from max.gpu.host import DeviceContext
+
+comptime Memory[dtype: DType] = Pointer[Scalar[dtype], MutAnyOrigin]
+comptime Spec[dtype: DType, rank: Int] = StaticTensorSpec[dtype, rank].get_unknown()
+"""
+_HEAD = """\
 from std.memory import Pointer
 from std.utils.index import IndexList
 
 comptime Row = Pointer[Int64, MutAnyOrigin]
-comptime Spec[dtype: DType, rank: Int] = StaticTensorSpec[dtype, rank].get_unknown()
 
 
 @always_inline
-def _at[dtype: DType](row: Row, word: Int) -> Pointer[Scalar[dtype], MutAnyOrigin]:
+def _at[dtype: DType](row: Row, word: Int) -> Memory[dtype]:
     var address = Int(row[unsafe_offset=word])
-    return Pointer(to=address).unsafe_bitcast[Pointer[Scalar[dtype], MutAnyOrigin]]()[]
+    return Pointer(to=address).unsafe_bitcast[Memory[dtype]]()[]
 
 
 @always_inline
@@ -149,40 +161,25 @@ def shells_text(instances: Sequence[Instance]) -> str:
     each = [
         _shell(i, of[i.kernel], names[of[i.kernel].module, of[i.kernel].struct]) for i in instances
     ]
-    if any(a.kind == "list" for i in instances for a in of[i.kernel].arguments):
-        imports.append(f"from {PACKAGE}.fused import tensor_list")
-    return "\n\n".join(["\n".join(imports) + "\n" + _HEAD, *each])
+    users = any(i.source for i in instances)
+    return "\n\n".join(["\n".join(imports) + "\n" + (_USERS if users else _OWN) + _HEAD, *each])
 
 
 def _module(module: str) -> str:
     return PACKAGE if module == "__init__" else f"{PACKAGE}.{module}"
 
 
-def _matched(wanted: Instance, of: Signature) -> list[tuple[Argument, tuple[tuple[str, int], ...]]]:
-    """Each argument with the operands that it stands for: one, or those of a list."""
-    spare = len(wanted.operands) - len(of.arguments)
-    found, at = [], 0
-    for argument in of.arguments:
-        count = 1 + spare if argument.kind == "list" else 1
-        found.append((argument, wanted.operands[at : at + count]))
-        at += count
-    return found
-
-
 def _misfit(wanted: Instance, of: Signature) -> str:
     """What of an instance contradicts the signature, "" if nothing does."""
-    listed = any(a.kind == "list" for a in of.arguments)
-    least = len(of.arguments)
-    if len(wanted.operands) < least or (len(wanted.operands) > least and not listed):
-        return f"it takes {least} operands, not {len(wanted.operands)}"
-    if listed and wanted.source:
-        return "it takes any number of tensors"
+    if any(a.kind == "list" for a in of.arguments):
+        return _LISTS
+    if len(wanted.operands) != len(of.arguments):
+        return f"it takes {len(of.arguments)} operands, not {len(wanted.operands)}"
     types: dict[str, str] = {}
     ranks: dict[str, int] = {}
-    for argument, operands in _matched(wanted, of):
-        for dtype, rank in operands:
-            if problem := _bind(argument, dtype, rank, types, ranks):
-                return problem
+    for argument, (dtype, rank) in zip(of.arguments, wanted.operands, strict=True):
+        if problem := _bind(argument, dtype, rank, types, ranks):
+            return problem
     given = {name for name, _ in wanted.parameters}
     if unknown := given - {p.name for p in of.parameters}:
         return f"it has no parameter `{min(unknown)}`"
@@ -215,9 +212,9 @@ def _bind(
 def _shell(wanted: Instance, of: Signature, struct: str) -> str:
     """The Mojo text of a shell."""
     word, values = 2, {"": "Pointer(to=row).unsafe_bitcast[DeviceContext]()[]"}
-    for argument, operands in _matched(wanted, of):
-        values[argument.name] = _value(argument, operands, word)
-        word += sum(1 + 2 * rank for _, rank in operands)
+    for argument, (dtype, rank) in zip(of.arguments, wanted.operands, strict=True):
+        values[argument.name] = _value(argument, dtype, rank, word, own=not wanted.source)
+        word += 1 + 2 * rank
     declared = {p.name: p.type for p in of.parameters}
     given = [f"{name}={_literal(value, declared[name])}" for name, value in wanted.parameters]
     chosen = ", ".join([*given, 'target="cpu"'])
@@ -236,16 +233,15 @@ def _shell(wanted: Instance, of: Signature, struct: str) -> str:
     return "\n".join([*head, *(f"    {line}" for line in lines), "    return 0\n"])
 
 
-def _value(argument: Argument, operands: Sequence[tuple[str, int]], word: int) -> str:
+def _value(argument: Argument, dtype: str, rank: int, word: int, *, own: bool) -> str:
     """What an argument is in the call, if its words begin at a word of the row."""
-    dtype, rank = operands[0]
-    if argument.kind == "list":
-        return f"tensor_list[DType.{dtype}, {rank}, {len(operands)}](row.unsafe_offset({word}))"
     memory = f"_at[DType.{dtype}](row, {word})"
     if argument.kind == "scalar":
         return f"Bool({memory}[])" if argument.dtype == "DType.bool" else f"{memory}[]"
     sizes, strides = f"_list[{rank}](row, {word + 1})", f"_list[{rank}](row, {word + 1 + rank})"
     made = f"{_TYPES[argument.kind]}[static_spec=Spec[DType.{dtype}, {rank}]]"
+    if own:
+        made = f"Tensor[DType.{dtype}, {rank}]"
     return f"{made}({memory}, {sizes}, {strides})"
 
 

@@ -7,8 +7,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from torch_max_backend.engines.steps.shells import PACKAGE, STAND_IN
 from torch_max_backend.registry.kernel_sources import family_sources, write_modules
 
+# What the kernels of this package import from `STAND_IN`.
+_MAX = re.compile(r"^from (?:extensibility|layout|max)\b[\w.]* import ", re.MULTILINE)
 # What user-defined kernels import instead of MAX's threads, which a step library must not use:
 # where a name of MAX is, and the module of this package's kernels that has one like it.
 _OURS = {
@@ -25,10 +28,20 @@ _IMPORT = re.compile(
 
 def write_own(modules: Iterable[str], package: Path) -> None:
     """Make a folder the package of modules of this package's kernels and what they import."""
+    write_modules(own(modules), package)
+
+
+def own(modules: Iterable[str]) -> dict[str, str]:
+    """The texts of modules of this package's kernels and of what they import, by name: without MAX.
+
+    Raises:
+        CompilationError: There is no such module.
+    """
     texts: dict[str, str] = {}
-    for module in modules:
+    for module in (*modules, STAND_IN):
         texts.update(family_sources(module))
-    write_modules(texts, package)
+    to = f"from {PACKAGE}.{STAND_IN} import "
+    return {name: _MAX.sub(to, text) for name, text in texts.items()}
 
 
 def write_users(source: Path, package: Path) -> None:
