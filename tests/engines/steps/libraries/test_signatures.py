@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.engines.steps.libraries.cases import CUMSUM, DOUBLE, GEMM
@@ -15,6 +17,7 @@ from torch_max_backend.engines.steps.signatures import (
     parse,
     signature,
 )
+from torch_max_backend.engines.steps.sources import own
 from torch_max_backend.engines.steps.standard import standard
 from torch_max_backend.errors import LibraryError
 
@@ -135,6 +138,13 @@ def test_text_of_a_shell() -> None:
     assert f'@export("{wanted.symbol}")' in text
     assert 'single=True, text="a \\"b\\"\\n", target="cpu"' in text
     assert text == shells_text([wanted])
+
+
+def test_no_library_of_this_package_imports_max() -> None:
+    texts = own({module for _, module in kernels().values()})
+    texts["shells"] = shells_text([CUMSUM])
+    of_max = re.compile(r"^\s*(from|import) (extensibility|layout|max)\b", re.MULTILINE)
+    assert [name for name, text in texts.items() if of_max.search(text)] == []
 
 
 def test_standard_instances_have_shells() -> None:
