@@ -156,7 +156,8 @@ def _precompiled(sources: Path, out: Path) -> None:
         return
     precompile(sources, out)
     if out.name in kernel_library_names():
-        _KERNELS.mkdir(parents=True, exist_ok=True)
+        # Where others have access, the package would use no kernels that are kept there.
+        _KERNELS.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = _KERNELS / f".partial-{secrets.token_hex(8)}"
         shutil.copy(out, partial)
         os.replace(partial, known)
