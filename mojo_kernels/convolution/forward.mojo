@@ -71,8 +71,8 @@ struct Convolution:
     """`[batch, channels, height, width]` with weights
     `[outputs, channels / groups, height, width]`, and what follows; an empty
     tensor stands for one that is left out, and a number for an activation (`activation_name` of
-    `finish.mojo`). `packed` are the weights as `tmb_pack_convolution` makes them. What is bfloat16 adds up in float32 and is rounded
-    once."""
+    `gemm/activations.mojo`). `packed` are the weights as `tmb_pack_convolution` makes them. What is
+    bfloat16 adds up in float32 and is rounded once."""
 
     @staticmethod
     def execute[

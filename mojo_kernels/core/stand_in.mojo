@@ -1,11 +1,10 @@
 """What stands in step libraries for the parts of MAX that kernels name: tensors are plain memory with
-sizes and strides, and nothing else is there to call. MAX's own take a library's compiler as long as
-half its kernels."""
+sizes and strides, and nothing else is there to call. With MAX's own a library takes a quarter to a
+half longer to compile."""
 
-from std.memory import Pointer
 from std.utils.index import IndexList
 
-from .memory import Address, Untracked
+from .memory import Address
 
 
 def register(name: StaticString):

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _FORKSERVER = multiprocessing.get_context("forkserver")
+# Seconds, far beyond what any of the processes takes on a busy machine.
+_TIMEOUT = 1200
 # torch, and what the first graph of a process imports of it: nothing of ours, and no thread.
 _FORKSERVER.set_forkserver_preload(
     ["torch._dynamo", "torch._functorch.aot_autograd", "torch.fx.experimental.symbolic_shapes"]
@@ -36,6 +38,9 @@ def run_python(
         command: What follows ``python``; no options of Python but these two.
         environment: Of the process, or the caller's.
         folder: Which the process runs in, or the caller's.
+
+    Raises:
+        subprocess.TimeoutExpired: It does not end; it is killed.
     """
     arguments = [str(a) for a in command]
     with tempfile.TemporaryDirectory() as files:
@@ -44,7 +49,10 @@ def run_python(
             args=(arguments, dict(environment or os.environ), str(folder or Path.cwd()), files),
         )
         process.start()
-        process.join()
+        process.join(_TIMEOUT)
+        if process.is_alive():
+            process.kill()
+            raise subprocess.TimeoutExpired(arguments, _TIMEOUT)
         out, err = (Path(files, name).read_text() for name in ("out", "err"))
     assert process.exitcode is not None
     return subprocess.CompletedProcess(arguments, process.exitcode, out, err)

@@ -39,7 +39,7 @@ _ACTIVATIONS: Mapping[tuple[Any, tuple[Any, ...]], str] = {
 }
 # Those that fit any dtype: they do not round. Mojo's erf, exp and tanh have float32's precision.
 _ANY_DTYPE = ("relu", "relu6")
-# Those that the kernel of a matrix product has.
+# Those that become part of a matrix product.
 _OF_PRODUCTS = ("relu", "silu", "gelu", "gelu_tanh")
 _NORM = aten._native_batch_norm_legit_no_training.default
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
