@@ -1,6 +1,6 @@
 """``python -m tests.mojo_for_gpu cuda sm_90a OUT [NAME ...]``: compile the Mojo kernels for a GPU
 that is not here, in graphs of one module: all, or those of families of ``tests/gpu/kernels/``
-(``order``) and of single graphs (``order.lines``). All take 10 to 15 minutes of one core.
+(``order``) and of single graphs (``order.searched``). All take 10 to 15 minutes of one core.
 
 A process of its own for each target: MAX fixes the target when it makes its first device.
 """

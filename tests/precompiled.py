@@ -183,9 +183,13 @@ class Precompiled:
                     for entry, trace in self._traces.items()
                 }
             return
-        mlir, libraries = build_module(list(self._traces.values()))
-        models = models_of(mlir, libraries, f"{len(self._traces)} graphs")
-        self._models = dict(zip(self._traces, models, strict=True))
+        # Graphs that differ in the strides of arguments alone are one for MAX.
+        texts = {e: str(build_module([t])[0].mlir_module) for e, t in self._traces.items()}
+        traces = {texts[entry]: trace for entry, trace in self._traces.items()}
+        mlir, libraries = build_module(list(traces.values()))
+        models = models_of(mlir, libraries, f"{len(traces)} graphs")
+        by_text = dict(zip(traces, models, strict=True))
+        self._models = {entry: by_text[text] for entry, text in texts.items()}
 
 
 @cache

@@ -216,13 +216,14 @@ def test_a_damaged_archive_is_told(
     assert "error: This is no archive of the cache" in capfd.readouterr().err
 
 
-# The graph is one that ``test_compiler.py`` compiles, in the same worker: MAX compiles it once.
+# The graph is one that ``test_compiler.py`` compiles: MAX compiles it once.
 SCRIPT = """
 import sys, torch
 from tests.support.module_cache import kept_compiles
 kept_compiles().__enter__()
 x, y = torch.arange(12.0).reshape(3, 4), torch.ones(4)
-compiled = torch.compile(lambda x, y: (x + y, x.t()), backend="max", options={"background": True})
+options = {"background": True}
+compiled = torch.compile(lambda x, y: (x + y, x.t()), backend="max", dynamic=True, options=options)
 print(compiled(x, y)[0][0].tolist(), sys.argv[1:])
 sys.exit(3)
 """

@@ -78,8 +78,9 @@ def test_values_are_torchs(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("api", "architecture", "graphs"),
     [
-        pytest.param("cuda", "sm_90a", ["order.lines"], id="nvidia"),
-        pytest.param("hip", "gfx942", ["pooling.slid"], id="amd"),
+        # `test_virtual_targets.py` compiles a package with one for NVIDIA.
+        pytest.param("cuda", "sm_90a", [], id="nvidia", marks=pytest.mark.thorough),
+        pytest.param("hip", "gfx942", ["running.lines"], id="amd"),
     ],
 )
 def test_kernels_compile_for(

@@ -94,6 +94,19 @@ def copy_line[
         _copy_strided(to, source, stride, count)
 
 
+@always_inline
+def copy_backwards[dtype: DType, //](to: Address[dtype], source: Address[dtype], count: Int):
+    """Copies `count` numbers, the first from `source` and each next one from before the last."""
+    comptime width = 2 * simd_width_of[dtype]()
+    var j = 0
+    while j + width <= count:
+        to.unsafe_store(j, source.unsafe_load[width=width](1 - width - j).reversed())
+        j += width
+    while j < count:
+        to[unsafe_offset=j] = source[unsafe_offset=-j]
+        j += 1
+
+
 def _lanes_apart[width: Int, stride: Int, part: Int]() -> IndexList[width]:
     """Which lane goes to each place of a part of `width` places, or to the one before it that is
     written."""

@@ -49,18 +49,13 @@ struct ScatterRows:
     """`output[o, index[j], i]` combined with `source[o, j, i]`, for j in order. `output` may be the
     memory of `self`; an index that is out of range changes nothing of it.
 
-    `output` starts as `self`, or as zeros if `zero` (then `self` has one element). Unless
-    `include_self`, what an index names starts from the neutral element. Negative indices count
-    from the end if `wrap`; `skip` is an index that is left out (-1: none)."""
+    `output` starts as `self`, or as zeros if that has no elements. Unless `include_self`, what an
+    index names starts from the neutral element. Negative indices count from the end if `wrap`;
+    `skip` is an index that is left out (-1: none)."""
 
     @staticmethod
     def execute[
-        dtype: DType,
-        //,
-        kind: StaticString,
-        include_self: Bool,
-        zero: Bool,
-        target: StaticString,
+        dtype: DType, //, kind: StaticString, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=3, ...],
         base: InputTensor[dtype=dtype, rank=3, ...],
@@ -68,6 +63,7 @@ struct ScatterRows:
         source: InputTensor[dtype=dtype, rank=3, ...],
         wrap: Int64,
         skip: Int64,
+        include_self: Int64,
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own scatter"
@@ -84,15 +80,17 @@ struct ScatterRows:
             raise Error("the values do not have the shape that the indices ask for")
         check_range(at, count, -n if wrap != 0 else 0, n)
         var start = untracked(base.unsafe_ptr())
-        var fresh = zero or Int(start) != Int(to)
+        var from_zeros = base.size() == 0
+        var with_self = include_self != 0
+        var fresh = from_zeros or Int(start) != Int(to)
         comptime width = simd_width_of[dtype]()
         if outer * count != 0 and inner >= 4 * width and (fresh or count >= n // 8):
-            _row_by_row[kind, include_self](
-                to, start, at, from_, outer, n, inner, count, Int(skip), zero
+            _row_by_row[kind](
+                to, start, at, from_, outer, n, inner, count, Int(skip), with_self, from_zeros
             )
             return
         if fresh:
-            copy_all[dtype](to, start, outer * n * inner, zero)
+            copy_all[dtype](to, start, outer * n * inner, from_zeros)
         if outer * inner * count == 0:
             return
         var parts = split(outer, inner, count, 4 * width)
@@ -115,6 +113,7 @@ struct ScatterRows:
             var columns,
             var across,
             var left_out,
+            var with_self,
         }:
             var first_line = (task // across) * lines
             var low = (task % across) * columns
@@ -122,7 +121,7 @@ struct ScatterRows:
             for line in range(first_line, min(outer, first_line + lines)):
                 var line_to = to.unsafe_offset(line * n * inner)
                 var line_from = from_.unsafe_offset(line * count * inner)
-                comptime if not include_self:
+                if not with_self:
                     for j in range(count):
                         var place = Int(at[unsafe_offset=j])
                         place = place + n if place < 0 else place
@@ -155,7 +154,7 @@ struct ScatterRows:
 
 
 def _row_by_row[
-    dtype: DType, //, kind: StaticString, include_self: Bool
+    dtype: DType, //, kind: StaticString
 ](
     to: Address[dtype],
     base: Address[dtype],
@@ -166,6 +165,7 @@ def _row_by_row[
     inner: Int,
     count: Int,
     skip: Int,
+    with_self: Bool,
     zero: Bool,
 ):
     """Writes each row of the result once, with all that falls into it in the order of the
@@ -202,7 +202,7 @@ def _row_by_row[
         task: Int,
     ) {
         var to, var base, var source, var last, var numbers, var outer, var n, var inner,
-        var count, var zero, var across, var columns, var rows,
+        var count, var with_self, var zero, var across, var columns, var rows,
     }:
         var low = task % across * columns
         var high = min(inner, low + columns)
@@ -218,13 +218,13 @@ def _row_by_row[
             var kept = sink if zero else base.unsafe_offset(row * inner)
             var i = low
             while i + block <= high:
-                _combine_column[kind, include_self, block](
-                    sink, kept, values, numbers, begin, end, inner, i, zero
+                _combine_column[kind, block](
+                    sink, kept, values, numbers, begin, end, inner, i, with_self, zero
                 )
                 i += block
             while i < high:
-                _combine_column[kind, include_self, 1](
-                    sink, kept, values, numbers, begin, end, inner, i, zero
+                _combine_column[kind, 1](
+                    sink, kept, values, numbers, begin, end, inner, i, with_self, zero
                 )
                 i += 1
 
@@ -235,7 +235,7 @@ def _row_by_row[
 
 @always_inline
 def _combine_column[
-    dtype: DType, //, kind: StaticString, include_self: Bool, width: Int
+    dtype: DType, //, kind: StaticString, width: Int
 ](
     to: Address[dtype],
     base: Address[dtype],
@@ -245,11 +245,12 @@ def _combine_column[
     end: Int,
     inner: Int,
     column: Int,
+    with_self: Bool,
     zero: Bool,
 ):
     """`width` columns of a row: what the sources numbered from `begin` to `end` add up to."""
     var result = SIMD[dtype, width](0)
-    if include_self or begin == end:
+    if with_self or begin == end:
         if not zero:
             result = base.unsafe_load[width=width](column)
     else:
@@ -269,22 +270,20 @@ struct ScatterElements:
 
     @staticmethod
     def execute[
-        dtype: DType,
-        rank: Int,
-        //,
-        axis: Int,
-        kind: StaticString,
-        include_self: Bool,
-        target: StaticString,
+        dtype: DType, rank: Int, //, kind: StaticString, target: StaticString
     ](
         output: OutputTensor[dtype=dtype, rank=rank, ...],
         base: InputTensor[dtype=dtype, rank=rank, ...],
         index: InputTensor[dtype=DType.int64, rank=rank, ...],
         source: InputTensor[dtype=dtype, rank=rank, ...],
+        axis: Int64,
+        include_self: Int64,
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "GPUs have MAX's own scatter"
         comptime last = rank - 1
+        var along = Int(axis)
+        var with_self = include_self != 0
         var to = untracked(output.unsafe_ptr())
         var at = untracked(index.unsafe_ptr())
         var from_ = untracked(source.unsafe_ptr())
@@ -292,22 +291,22 @@ struct ScatterElements:
         var outputs = output.shape()
         var sources = source.shape()
         comptime for i in range(rank):
-            if sizes[i] > sources[i] or (i != axis and sizes[i] > outputs[i]):
+            if sizes[i] > sources[i] or (i != along and sizes[i] > outputs[i]):
                 raise Error("the index is larger than what it indexes in dimension ", i)
-        check_range(at, index.size(), 0, outputs[axis])
+        check_range(at, index.size(), 0, outputs[along])
         var start = untracked(base.unsafe_ptr())
         var zero = base.size() == 1 and output.size() > 1
         if zero or Int(start) != Int(to):
             copy_all[dtype](to, start, output.size(), zero)
         if index.size() == 0:
             return
-        var count = sizes[axis]
-        var inner = 1 if axis == last else sizes[last]
+        var count = sizes[along]
+        var inner = 1 if along == last else sizes[last]
         var outer = index.size() // (count * inner)
         var index_step = 1
         var output_step = 1
         var source_step = 1
-        comptime for i in range(axis + 1, rank):
+        for i in range(along + 1, rank):
             index_step *= sizes[i]
             output_step *= outputs[i]
             source_step *= sources[i]
@@ -334,6 +333,8 @@ struct ScatterElements:
             var lines,
             var columns,
             var across,
+            var along,
+            var with_self,
         }:
             var first_line = (task // across) * lines
             var low = (task % across) * columns
@@ -348,7 +349,7 @@ struct ScatterElements:
                 var source_stride = 1
                 comptime for back in range(rank):
                     comptime i = rank - 1 - back
-                    comptime if i != axis and i != last:
+                    if i != along and i != last:
                         var here = rest % sizes[i]
                         rest //= sizes[i]
                         to_at += here * to_stride
@@ -360,7 +361,7 @@ struct ScatterElements:
                 var tp = to.unsafe_offset(to_at)
                 var ip = at.unsafe_offset(index_at)
                 var fp = from_.unsafe_offset(source_at)
-                comptime if not include_self:
+                if not with_self:
                     for j in range(count):
                         for i in range(low, high):
                             var place = Int(ip[unsafe_offset=j * index_step + i])

@@ -9,6 +9,7 @@ from std.utils.index import IndexList
 
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges
+from ..core.vectors import copy_backwards
 
 # Numbers of a task.
 comptime GRAIN = 32768
@@ -87,7 +88,7 @@ def strided_copy[
             elif step == 1:
                 _line(from_here, to_here, count)
             elif step == -1:
-                _backwards(from_here, to_here, count)
+                copy_backwards(to_here, from_here, count)
             elif step == 2:
                 _every_other(from_here, to_here, count)
             else:
@@ -122,18 +123,6 @@ def _line[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
         j += width
     while j < n:
         to[unsafe_offset=j] = x[unsafe_offset=j]
-        j += 1
-
-
-@always_inline
-def _backwards[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
-    comptime width = 2 * simd_width_of[dtype]()
-    var j = 0
-    while j + width <= n:
-        to.unsafe_store(j, x.unsafe_load[width=width](1 - width - j).reversed())
-        j += width
-    while j < n:
-        to[unsafe_offset=j] = x[unsafe_offset=-j]
         j += 1
 
 

@@ -4,7 +4,7 @@ from std.memory import Pointer, unsafe_memcpy
 from std.utils.index import IndexList
 
 from ..core.memory import Address
-from ..core.vectors import MOST_APART, copy_line, spread_line
+from ..core.vectors import MOST_APART, copy_backwards, copy_line, spread_line
 from .table_row import Bytes, DIMS
 
 # Elements of a value that is the same everywhere.
@@ -72,12 +72,18 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
     elif column == 1 and 2 <= to_column <= MOST_APART:
         for i in range(rows):
             spread_line(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), to_column, columns)
-    elif to_column == 1 and row == 1:
+    elif to_column == 1 and column == -1:
+        for i in range(rows):
+            copy_backwards(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), columns)
+    elif to_column == 1 and (row == 1 or row == -1):
         var i = 0
         while i < rows:
             var count = min(w, rows - i)
+            # Of rows that come backwards, the last of some is their first in memory.
+            var first = i if row == 1 else i + count - 1
             _transposed(
-                t.unsafe_offset(i * to_row), s.unsafe_offset(i), count, columns, to_row, column
+                t.unsafe_offset(first * to_row), s.unsafe_offset(first * row), count, columns,
+                to_row * row, column,
             )
             i += w
     else:

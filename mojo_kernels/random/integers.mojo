@@ -97,9 +97,9 @@ struct RandInt:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, target: StaticString
+        dtype: DType, //, target: StaticString
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=1, ...],
         seed: Int64,
         node: Int64,
         instance: Int64,

@@ -74,9 +74,9 @@ struct Random:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, kind: StaticString, target: StaticString
+        dtype: DType, //, kind: StaticString, target: StaticString
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=1, ...],
         seed: Int64,
         node: Int64,
         instance: Int64,
@@ -138,9 +138,9 @@ struct Bernoulli:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, target: StaticString
+        dtype: DType, //, target: StaticString
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=1, ...],
         seed: Int64,
         node: Int64,
         instance: Int64,
@@ -226,13 +226,12 @@ struct RandomGiven:
     def execute[
         dtype: DType,
         of: DType,
-        rank: Int,
         //,
         kind: StaticString,
         target: StaticString,
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
-        given: InputTensor[dtype=of, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=1, ...],
+        given: InputTensor[dtype=of, rank=1, ...],
         seed: Int64,
         node: Int64,
         instance: Int64,
@@ -291,11 +290,11 @@ struct Dropout:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, target: StaticString
+        dtype: DType, //, target: StaticString
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
-        mask: OutputTensor[dtype=DType.bool, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=1, ...],
+        mask: OutputTensor[dtype=DType.bool, rank=1, ...],
+        x: InputTensor[dtype=dtype, rank=1, ...],
         seed: Int64,
         node: Int64,
         instance: Int64,

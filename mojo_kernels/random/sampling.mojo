@@ -135,10 +135,10 @@ struct Poisson:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, target: StaticString
+        dtype: DType, //, target: StaticString
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
-        rate: InputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=1, ...],
+        rate: InputTensor[dtype=dtype, rank=1, ...],
         seed: Int64,
         node: Int64,
         instance: Int64,
@@ -170,11 +170,11 @@ struct Binomial:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, target: StaticString
+        dtype: DType, //, target: StaticString
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
-        count: InputTensor[dtype=dtype, rank=rank, ...],
-        prob: InputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=1, ...],
+        count: InputTensor[dtype=dtype, rank=1, ...],
+        prob: InputTensor[dtype=dtype, rank=1, ...],
         seed: Int64,
         node: Int64,
         instance: Int64,

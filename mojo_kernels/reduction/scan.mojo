@@ -1,4 +1,4 @@
-"""Cumulative operations along one axis, seen as `[outer, n, inner]`."""
+"""Cumulative operations along the middle dim of `[outer, n, inner]`."""
 
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
@@ -63,20 +63,18 @@ struct Scan:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, axis: Int, kind: StaticString, target: StaticString
+        dtype: DType, //, kind: StaticString, target: StaticString
     ](
-        output: OutputTensor[dtype=dtype, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        output: OutputTensor[dtype=dtype, rank=3, ...],
+        x: InputTensor[dtype=dtype, rank=3, ...],
         ctx: DeviceContext,
     ) raises:
         comptime assert kind == "prod" or kind == "logsumexp", "unknown kind"
         comptime wide = running_type[dtype, target]()
         if x.size() == 0:
             return
-        var n = x.dim_size[axis]()
-        var inner = 1
-        comptime for i in range(axis + 1, rank):
-            inner *= x.dim_size[i]()
+        var n = x.dim_size[1]()
+        var inner = x.dim_size[2]()
         comptime if target == "cpu":
             var lines = _Totals[dtype, wide, kind](
                 untracked(x.unsafe_ptr()), untracked(output.unsafe_ptr())
@@ -171,19 +169,17 @@ struct RunningExtreme:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, axis: Int, least: Bool, target: StaticString
+        dtype: DType, //, least: Bool, target: StaticString
     ](
-        values: OutputTensor[dtype=dtype, rank=rank, ...],
-        indices: OutputTensor[dtype=DType.int64, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        values: OutputTensor[dtype=dtype, rank=3, ...],
+        indices: OutputTensor[dtype=DType.int64, rank=3, ...],
+        x: InputTensor[dtype=dtype, rank=3, ...],
         ctx: DeviceContext,
     ) raises:
         if x.size() == 0:
             return
-        var n = x.dim_size[axis]()
-        var inner = 1
-        comptime for i in range(axis + 1, rank):
-            inner *= x.dim_size[i]()
+        var n = x.dim_size[1]()
+        var inner = x.dim_size[2]()
         comptime if target == "cpu":
             var lines = _Extremes[dtype, least](
                 untracked(x.unsafe_ptr()),

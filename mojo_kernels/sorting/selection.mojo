@@ -19,17 +19,17 @@ struct TopK:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, descending: Bool, target: StaticString
+        dtype: DType, //, descending: Bool, target: StaticString
     ](
-        values: OutputTensor[dtype=dtype, rank=rank, ...],
-        indices: OutputTensor[dtype=DType.int64, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        values: OutputTensor[dtype=dtype, rank=2, ...],
+        indices: OutputTensor[dtype=DType.int64, rank=2, ...],
+        x: InputTensor[dtype=dtype, rank=2, ...],
         ctx: DeviceContext,
     ) raises:
         if values.size() == 0:
             return
-        var n = x.dim_size[rank - 1]()
-        var k = values.dim_size[rank - 1]()
+        var n = x.dim_size[1]()
+        var k = values.dim_size[1]()
         var source = untracked(x.unsafe_ptr())
         var best = untracked(values.unsafe_ptr())
         var positions = untracked(indices.unsafe_ptr())
@@ -269,18 +269,18 @@ struct Select:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, descending: Bool, target: StaticString
+        dtype: DType, //, descending: Bool, target: StaticString
     ](
-        values: OutputTensor[dtype=dtype, rank=rank, ...],
-        indices: OutputTensor[dtype=DType.int64, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        values: OutputTensor[dtype=dtype, rank=2, ...],
+        indices: OutputTensor[dtype=DType.int64, rank=2, ...],
+        x: InputTensor[dtype=dtype, rank=2, ...],
         ctx: DeviceContext,
     ) raises:
         comptime assert target == "cpu", "it needs memory for each line"
         if values.size() == 0:
             return
-        var n = x.dim_size[rank - 1]()
-        var k = values.dim_size[rank - 1]()
+        var n = x.dim_size[1]()
+        var k = values.dim_size[1]()
         var source = untracked(x.unsafe_ptr())
         var best = untracked(values.unsafe_ptr())
         var positions = untracked(indices.unsafe_ptr())

@@ -19,18 +19,18 @@ struct Sort:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, descending: Bool, target: StaticString
+        dtype: DType, //, descending: Bool, target: StaticString
     ](
-        values: OutputTensor[dtype=dtype, rank=rank, ...],
-        indices: OutputTensor[dtype=DType.int64, rank=rank, ...],
-        spare_values: OutputTensor[dtype=dtype, rank=rank, ...],
-        spare_indices: OutputTensor[dtype=DType.int64, rank=rank, ...],
-        x: InputTensor[dtype=dtype, rank=rank, ...],
+        values: OutputTensor[dtype=dtype, rank=2, ...],
+        indices: OutputTensor[dtype=DType.int64, rank=2, ...],
+        spare_values: OutputTensor[dtype=dtype, rank=2, ...],
+        spare_indices: OutputTensor[dtype=DType.int64, rank=2, ...],
+        x: InputTensor[dtype=dtype, rank=2, ...],
         ctx: DeviceContext,
     ) raises:
         if x.size() == 0:
             return
-        var n = x.dim_size[rank - 1]()
+        var n = x.dim_size[1]()
         var source = untracked(x.unsafe_ptr())
         var values_a = untracked(values.unsafe_ptr())
         var values_b = untracked(spare_values.unsafe_ptr())
@@ -116,17 +116,17 @@ struct Mode:
 
     @staticmethod
     def execute[
-        dtype: DType, rank: Int, //, target: StaticString
+        dtype: DType, //, target: StaticString
     ](
-        values: OutputTensor[dtype=dtype, rank=rank, ...],
-        indices: OutputTensor[dtype=DType.int64, rank=rank, ...],
-        ordered: InputTensor[dtype=dtype, rank=rank, ...],
-        places: InputTensor[dtype=DType.int64, rank=rank, ...],
+        values: OutputTensor[dtype=dtype, rank=2, ...],
+        indices: OutputTensor[dtype=DType.int64, rank=2, ...],
+        ordered: InputTensor[dtype=dtype, rank=2, ...],
+        places: InputTensor[dtype=DType.int64, rank=2, ...],
         ctx: DeviceContext,
     ) raises:
         if values.size() == 0 or ordered.size() == 0:
             return
-        var n = ordered.dim_size[rank - 1]()
+        var n = ordered.dim_size[1]()
         var source = untracked(ordered.unsafe_ptr())
         var from_ = untracked(places.unsafe_ptr())
         var result = untracked(values.unsafe_ptr())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.conformance.closeness import difference
+from tests.support.module_cache import kept_kernels
 from torch_max_backend import OptionError, PackageError, export, load
 from torch_max_backend.ahead_of_time import elsewhere
 from torch_max_backend.ahead_of_time.manifest import MANIFEST, parsed
@@ -33,7 +35,9 @@ class _Model(torch.nn.Module):
 
 
 @pytest.fixture
-def made_up(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+def made_up(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[tuple[Any, Any]]]:
     """Artifacts are made up; the modules and targets that were to be compiled."""
     asked: list[tuple[Any, Any]] = []
 
@@ -42,7 +46,8 @@ def made_up(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         return b"native code"
 
     monkeypatch.setattr(elsewhere, "compile_elsewhere", compile_elsewhere)
-    return asked
+    with kept_kernels():
+        yield asked
 
 
 @pytest.fixture

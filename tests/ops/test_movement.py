@@ -55,6 +55,23 @@ def _copies(x: torch.Tensor) -> Any:
     return *(v.contiguous() for v in views), *(x.to(dtype).T.contiguous() for dtype in dtypes)
 
 
+def _turned(x: torch.Tensor) -> Any:
+    """Copies backwards, of whole vectors and of rests of them."""
+    views = [x.flip(1), x.flip(0), x.flip(0, 1), x.rot90(), x.rot90(-1)]
+    views += [x.flip(0).t(), x.t().flip(0)]
+    return *(v * 1 for v in views), x[:, :3].flip(1) * 2, x.to(torch.uint8).flip(1)
+
+
+def _mirrored(x: torch.Tensor) -> Any:
+    """Edges and corners beside one, two and three dims."""
+    pad = torch.nn.functional.pad
+    found = []
+    for mode in ("reflect", "replicate"):
+        found += [pad(x[0], (2, 3), mode=mode), pad(x, (0, 1, 2, 0), mode=mode)]
+        found += [pad(x, (1, -2, -1, 2), mode=mode), pad(x[None], (3, 1, 2, 2, 1, 1), mode=mode)]
+    return tuple(found)
+
+
 WIDE = torch.arange(5.0 * 6 * 9).reshape(5, 6, 9).sin()
 
 
@@ -84,6 +101,8 @@ CASES = {
     "windows of dims": Case(_windows, (WIDE,)),
     "windows of dims, dynamic": Case(_windows, (WIDE,), True),
     "copies of views": Case(_copies, (torch.randn(201, 134).round(),)),
+    "copies backwards": Case(_turned, (torch.randn(37, 67).mul(9).round(),)),
+    "mirrored edges": Case(_mirrored, (DEEP,)),
     "windows": Case(lambda x: x.as_strided((5, 4), (3, 2), 1), (X,)),
     "windows, dynamic": Case(lambda x: x.as_strided((x.shape[0], 4), (3, 2), 1), (X,), True),
     "slice bounds": Case(_bounds, (X,)),

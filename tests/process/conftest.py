@@ -14,13 +14,14 @@ from tests.process.program import ROOT, finish, start
 COMPILE = """
 import sys, torch
 from tests.process.program import Net, compiled, expected, rows
+from tests.support.module_cache import kept_compiles
 from torch_max_backend.cache import store
 
 store.listeners.append(lambda key, what: print(what, key, flush=True))
 print("ready", flush=True)
 sys.stdin.readline()
 net = Net()
-with torch.no_grad():
+with torch.no_grad(), kept_compiles():
     y = compiled(net)(rows())
 torch.testing.assert_close(y, expected(net, rows()))
 """

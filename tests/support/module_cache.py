@@ -7,6 +7,7 @@ one costs 12 CPU seconds and more. ``TORCH_MAX_BACKEND_TEST_CACHE=0`` compiles e
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -35,6 +36,7 @@ from torch_max_backend.registry.kernel_sources import (
 if TYPE_CHECKING:
     from max.graph import Module
 
+# What it has is native code: nobody else may write there.
 _FOLDER = HOME / "tests"
 _KERNELS = HOME / "kernels"
 _SUFFIX = ".mef"
@@ -54,13 +56,14 @@ def models_of(module: Module, libraries: Sequence[Path], what: str) -> list[Any]
         CompilationError: MAX's compiler refused it.
     """
     path = _path(module, libraries)
-    found = _read(path)
-    if found is not None:
-        return load_serialized(found)
-    compiled = compile_module(module, libraries, what)
-    # A full disk is no reason to fail.
-    with contextlib.suppress(CacheError):
-        _write(path, serialized(compiled))
+    with _alone(path):
+        found = _read(path)
+        if found is not None:
+            return load_serialized(found)
+        compiled = compile_module(module, libraries, what)
+        # A full disk is no reason to fail.
+        with contextlib.suppress(CacheError):
+            _write(path, serialized(compiled))
     return load_models(compiled)
 
 
@@ -87,15 +90,21 @@ def kept_compiles() -> Iterator[None]:
     For tests with a cache of their own that are about everything but the compiler.
     """
     from torch_max_backend.engines.max import loading, module
-    from torch_max_backend.registry import kernel_sources
 
     with (
         mock.patch.object(module, "compile_module", _compiled),
         mock.patch.object(module, "serialized", lambda made: made.artifact),
         mock.patch.object(loading, "load_models", _loaded),
-        mock.patch.object(kernel_sources, "precompile", _precompiled),
+        kept_kernels(),
     ):
         yield
+
+
+def kept_kernels() -> contextlib.AbstractContextManager[Any]:
+    """In the body, a package of kernels that a graph for MAX needs is compiled once a machine."""
+    from torch_max_backend.registry import kernel_sources
+
+    return mock.patch.object(kernel_sources, "precompile", _precompiled)
 
 
 def kept_text(source: str, compiled: Callable[[], str]) -> str:
@@ -198,11 +207,24 @@ def _families() -> dict[str, str]:
 
 def _kept(path: Path | None, compiled: Callable[[], bytes]) -> bytes:
     """The artifact that is kept at a path, or else one that is compiled, and kept."""
-    found = _read(path)
-    if found is None:
-        found = compiled()
-        _write(path, found)
+    with _alone(path):
+        found = _read(path)
+        if found is None:
+            found = compiled()
+            _write(path, found)
     return found
+
+
+@contextlib.contextmanager
+def _alone(path: Path | None) -> Iterator[None]:
+    """In the body, no other process makes what is kept at a path."""
+    if path is None:
+        yield
+        return
+    _FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _read(path: Path | None) -> bytes | None:
@@ -220,8 +242,6 @@ def _write(path: Path | None, artifact: bytes) -> None:
     if path is None:
         return
     with contextlib.suppress(OSError):
-        # It is native code: nobody else may write there.
-        _FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_suffix(f".{secrets.token_hex(8)}")
         partial.write_bytes(hashlib.sha256(artifact).digest() + artifact)
         os.replace(partial, path)

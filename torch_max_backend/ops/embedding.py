@@ -72,13 +72,13 @@ def embedding_dense_backward(
     if device.is_cpu():
         places = ops.reshape(indices, [count])
         if scale_grad_by_freq:
-            ones, none = (full(1, dtype, [1, count, 1], device), full(0, dtype, [1, 1, 1], device))
-            uses = combine_rows(none, places, ones, "sum", shape=[1, num_weights, 1])
+            ones = full(1, dtype, [1, count, 1], device)
+            uses = combine_rows(None, places, ones, "sum", shape=[1, num_weights, 1])
             uses = ops.gather(ops.reshape(uses, [num_weights]), places, 0)
             rows = ops.div(rows, ops.unsqueeze(uses, 1))
         padding = is_negative("padding_idx", padding_idx)
         found = combine_rows(
-            full(0, dtype, [1, 1, 1], device),
+            None,
             places,
             ops.reshape(rows, [1, count, width]),
             "sum",

@@ -14,6 +14,7 @@ from torch.fx import Node
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.max_dtypes import torch_dtype
 from torch_max_backend.ops.common.axes import axis
+from torch_max_backend.ops.common.bank import number
 from torch_max_backend.ops.common.combining import LOGICAL, combine, combine_along, combine_rows
 from torch_max_backend.ops.common.positions import (
     Size,
@@ -35,6 +36,8 @@ aten = torch.ops.aten
 LIBRARIES = ("base", "indexing.scatter")
 # Rows of so many elements or more are moved whole.
 _LONG = 8
+# Kernels take tensors of so many dims, or of more if torch's have.
+_RANK = 4
 
 
 @map_to(aten.index_select.default, native16=True)
@@ -85,9 +88,11 @@ def gather(
     if self.device.is_cpu():
         if _is_of_rows(self, dim):
             return take_rows(self, _one_of_rows(index, dim), dim, wrap=False)
-        out = TensorType(self.dtype, spec.shape, self.device)
-        values = [self, to_dtype(index, DType.int64)]
-        return ops.custom("tmb_gather", self.device, values, [out], {"axis": dim})[0].tensor
+        x, places = (_deep(v) for v in (self, to_dtype(index, DType.int64)))
+        out = TensorType(self.dtype, places.shape, self.device)
+        along = number(dim + x.rank - self.rank)
+        (found,) = ops.custom("tmb_gather", self.device, [x, places, along], [out])
+        return ops.reshape(found.tensor, spec.shape)
     positions = flat_positions(index, dim, list(self.shape))
     return ops.gather(ops.reshape(self, [product(self.shape)]), positions, 0)
 
@@ -128,16 +133,20 @@ def _combine_elements(
         return combine_along(self, dim, rows, _covered(src, index), how, include_self)
     rank = max(self.rank, 1)
     whole, places, values = (
-        v if v.rank == rank else ops.reshape(v, [1] * (rank - 1) + [product(v.shape)])
+        _deep(v if v.rank == rank else ops.reshape(v, [1] * (rank - 1) + [product(v.shape)]))
         for v in (self, to_dtype(index, DType.int64), src)
     )
-    settings = {"axis": axis(dim, rank), "kind": how, "include_self": include_self}
+    settings = [number(axis(dim, rank) + whole.rank - rank), number(include_self)]
     zeros = is_zeros(self)
-    base = full(0, self.dtype, [1] * rank, self.device) if zeros else whole
-    (found,) = ops.custom(
-        "tmb_scatter_elements", self.device, [base, places, values], [whole.type], settings
-    )
+    base = full(0, self.dtype, [1] * whole.rank, self.device) if zeros else whole
+    inputs = [base, places, values, *settings]
+    (found,) = ops.custom("tmb_scatter_elements", self.device, inputs, [whole.type], {"kind": how})
     return ops.reshape(found.tensor, self.shape)
+
+
+def _deep(value: TensorValue) -> TensorValue:
+    """The value with dims of one element before its own, so that few ranks have kernels."""
+    return ops.reshape(value, [1] * (_RANK - value.rank) + [*value.shape])
 
 
 def _is_of_rows(self: TensorValue, dim: int) -> bool:

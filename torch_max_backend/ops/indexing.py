@@ -234,7 +234,7 @@ def _rows_put(
     places = given[0] if len(given) == 1 else joint_positions(given, indexed, strides(indexed))
     whole = [outer, product(indexed), inner]
     rows = combine_rows(
-        full(0, self.dtype, [1, 1, 1], self.device) if zeros else ops.reshape(self, whole),
+        None if zeros else ops.reshape(self, whole),
         ops.reshape(places, [count]),
         ops.reshape(values, [outer, count, inner]),
         "sum" if accumulate else "write",

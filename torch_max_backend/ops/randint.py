@@ -12,7 +12,7 @@ from torch_max_backend.convert.context import expected
 from torch_max_backend.ops.common.draws import (
     Sizes,
     default_generator,
-    draw,
+    draw_each,
     integer,
     tensor,
 )
@@ -52,7 +52,7 @@ def _integers(low: int | Dim, last: TensorValue) -> TensorValue:
     dtype = working_dtype()
     if is_empty(spec.shape):
         return full(0, dtype, spec.shape, spec.device)
-    return draw("tmb_randint", [tensor(dtype)], numbers=[integer(low), last])[0]
+    return draw_each("tmb_randint", [tensor(dtype)], numbers=[integer(low), last])[0]
 
 
 @map_to(

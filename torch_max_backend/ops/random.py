@@ -12,7 +12,7 @@ from max.dtype import DType
 from max.graph import DeviceRef, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
-from torch_max_backend.ops.common.draws import DIGITS, Sizes, default_generator, draw, tensor
+from torch_max_backend.ops.common.draws import DIGITS, Sizes, default_generator, draw_each, tensor
 from torch_max_backend.ops.common.promotion import (
     broadcast,
     full,
@@ -34,7 +34,7 @@ def _numbers(kind: str, a: float, b: float = 0.0, dtype: DType | None = None) ->
         return full(0, working_dtype(), spec.shape, spec.device)
     dtype = dtype or opmath(spec.dtype)
     numbers = (float(a), float(b), DIGITS.get(spec.dtype, DIGITS[dtype]))
-    (result,) = draw("tmb_random", [tensor(dtype)], numbers=numbers, parameters={"kind": kind})
+    (result,) = draw_each("tmb_random", [tensor(dtype)], numbers=numbers, parameters={"kind": kind})
     return to_dtype(result, working_dtype())
 
 
@@ -231,7 +231,7 @@ def _given(kind: str, parameter: TensorValue) -> TensorValue:
     drawn = working_dtype() if kind == "bernoulli" else opmath(spec.dtype)
     (each,) = operands(wide, parameter)
     each = broadcast(each, spec.shape)
-    (result,) = draw("tmb_random_given", [tensor(drawn)], [each], parameters={"kind": kind})
+    (result,) = draw_each("tmb_random_given", [tensor(drawn)], [each], parameters={"kind": kind})
     return to_dtype(result, working_dtype())
 
 
@@ -304,7 +304,7 @@ def bernoulli_p(self: TensorValue, p: float, *, generator: Any = None) -> Tensor
     spec = expected()
     if is_empty(spec.shape):
         return full(0, working_dtype(), spec.shape, spec.device)
-    return draw("tmb_bernoulli", [tensor(working_dtype())], numbers=[float(p)])[0]
+    return draw_each("tmb_bernoulli", [tensor(working_dtype())], numbers=[float(p)])[0]
 
 
 def _probabilities(p: torch.Tensor, generator: torch.Generator | None) -> Refusal | None:
@@ -337,7 +337,7 @@ def native_dropout(
         return input, full(True, DType.bool, mask.shape, mask.device)
     keep = 1.0 - p
     x = to_dtype(input, opmath(input.dtype))
-    result, kept = draw(
+    result, kept = draw_each(
         "tmb_dropout",
         [x.type, tensor(DType.bool, 1)],
         [x],

@@ -11,7 +11,7 @@ from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected
 from torch_max_backend.max_dtypes import torch_dtype
-from torch_max_backend.ops.common.draws import default_generator, draw, tensor
+from torch_max_backend.ops.common.draws import default_generator, draw, draw_each, tensor
 from torch_max_backend.ops.common.promotion import (
     broadcast,
     full,
@@ -131,5 +131,5 @@ def _counted(kernel: str, *parameters: TensorValue) -> TensorValue:
         return full(0, working_dtype(), spec.shape, spec.device)
     dtype = opmath(spec.dtype)
     given = [broadcast(v, spec.shape) for v in operands(dtype, *parameters)]
-    (result,) = draw(kernel, [tensor(dtype)], given)
+    (result,) = draw_each(kernel, [tensor(dtype)], given)
     return to_dtype(result, working_dtype())

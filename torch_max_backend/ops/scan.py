@@ -64,8 +64,9 @@ def logcumsumexp(self: TensorValue, dim: int) -> TensorValue:
 def _scan(value: TensorValue, dim: int, kind: str) -> TensorValue:
     if value.rank == 0 or is_empty(value.shape):
         return value
-    settings = {"axis": axis(dim, value.rank), "kind": kind}
-    return ops.custom("tmb_scan", value.device, [value], [value.type], settings)[0].tensor
+    lines = as_lines(value, axis(dim, value.rank))
+    (found,) = ops.custom("tmb_scan", value.device, [lines], [lines.type], {"kind": kind})
+    return ops.reshape(found.tensor, value.shape)
 
 
 def _running_extreme(least: bool) -> Callable[..., tuple[TensorValue, TensorValue]]:
@@ -74,15 +75,17 @@ def _running_extreme(least: bool) -> Callable[..., tuple[TensorValue, TensorValu
         if self.rank == 0 or is_empty(self.shape):
             return self, full(0, DType.int64, self.shape, self.device)
         value = to_dtype(self, DType.uint8) if self.dtype == DType.bool else self
-        positions = TensorType(DType.int64, value.shape, value.device)
-        values, indices = ops.custom(
+        lines = as_lines(value, axis(dim, value.rank))
+        positions = TensorType(DType.int64, lines.shape, value.device)
+        found = ops.custom(
             "tmb_running_extreme",
             value.device,
-            [value],
-            [value.type, positions],
-            {"axis": axis(dim, value.rank), "least": least},
+            [lines],
+            [lines.type, positions],
+            {"least": least},
         )
-        return to_dtype(values.tensor, self.dtype), indices.tensor
+        values, indices = (ops.reshape(v.tensor, self.shape) for v in found)
+        return to_dtype(values, self.dtype), indices
 
     return lowering
 

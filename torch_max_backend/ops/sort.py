@@ -30,7 +30,7 @@ def sorted_lines(x: TensorValue, dim: int, descending: bool) -> tuple[TensorValu
     if x.rank == 0 or is_empty(x.shape):
         return x, full(0, DType.int64, x.shape, x.device)
     dtype = x.dtype
-    rows, at = _last(to_dtype(x, DType.uint8) if dtype == DType.bool else x, dim)
+    rows = _rows(to_dtype(x, DType.uint8) if dtype == DType.bool else x, dim)
     positions = TensorType(DType.int64, rows.shape, rows.device)
     values, indices, *_ = ops.custom(
         "tmb_sort",
@@ -39,16 +39,22 @@ def sorted_lines(x: TensorValue, dim: int, descending: bool) -> tuple[TensorValu
         [rows.type, positions, rows.type, positions],
         {"descending": descending},
     )
-    return to_dtype(_back(values.tensor, at), dtype), _back(indices.tensor, at)
+    return to_dtype(_back(values.tensor, x, dim), dtype), _back(indices.tensor, x, dim)
 
 
-def _last(x: TensorValue, dim: int) -> tuple[TensorValue, int]:
-    at = axis(dim, x.rank)
-    return (x if at == x.rank - 1 else ops.transpose(x, at, -1)), at
+def _rows(x: TensorValue, dim: int) -> TensorValue:
+    """``[lines, n]``: the lines along a dimension."""
+    turned = ops.transpose(x, dim, -1) if axis(dim, x.rank) != x.rank - 1 else x
+    return ops.reshape(turned, [product(turned.shape[:-1]), turned.shape[-1]])
 
 
-def _back(rows: TensorValue, at: int) -> TensorValue:
-    return rows if at == rows.rank - 1 else ops.transpose(rows, at, -1)
+def _back(rows: TensorValue, x: TensorValue, dim: int) -> TensorValue:
+    """``[lines, k]`` of ``_rows(x, dim)``, of the shape of ``x`` but along the dimension."""
+    shape, at = [*x.shape], axis(dim, x.rank)
+    if at == x.rank - 1:
+        return ops.reshape(rows, [*shape[:-1], rows.shape[-1]])
+    shape[at], shape[-1] = shape[-1], rows.shape[-1]
+    return ops.transpose(ops.reshape(rows, shape), at, -1)
 
 
 @map_to(aten.sort.default, kernels="sorting.sort")
@@ -84,8 +90,8 @@ def topk(
         cut: list[Any] = [slice(None)] * self.rank
         cut[at] = (slice(0, k), Dim(k))
         return ops.slice_tensor(values, cut), ops.slice_tensor(indices, cut)
-    rows, at = _last(self, dim)
-    few = [*rows.shape[:-1], k]
+    rows = _rows(self, dim)
+    few = [rows.shape[0], k]
     values, indices = ops.custom(
         "tmb_select" if many else "tmb_topk",
         rows.device,
@@ -93,7 +99,7 @@ def topk(
         [TensorType(rows.dtype, few, rows.device), TensorType(DType.int64, few, rows.device)],
         {"descending": largest},
     )
-    return _back(values.tensor, at), _back(indices.tensor, at)
+    return _back(values.tensor, self, dim), _back(indices.tensor, self, dim)
 
 
 def _statistic(
@@ -186,15 +192,12 @@ def mode(self: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, Tenso
     values, indices = sorted_lines(
         to_dtype(self, DType.uint8) if self.dtype == DType.bool else self, at, descending=False
     )
-    values, indices = _last(values, at)[0], _last(indices, at)[0]
-    small = [*values.shape[:-1], 1]
+    rows = [_rows(v, at) for v in (values, indices)]
+    small = [rows[0].shape[0], 1]
     value, index = ops.custom(
-        "tmb_mode",
-        self.device,
-        [values, indices],
-        [TensorType(d, small, self.device) for d in (values.dtype, DType.int64)],
+        "tmb_mode", self.device, rows, [TensorType(v.dtype, small, self.device) for v in rows]
     )
     return (
-        ops.reshape(to_dtype(_back(value.tensor, at), self.dtype), shape),
-        ops.reshape(_back(index.tensor, at), shape),
+        ops.reshape(to_dtype(_back(value.tensor, self, at), self.dtype), shape),
+        ops.reshape(_back(index.tensor, self, at), shape),
     )

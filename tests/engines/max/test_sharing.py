@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.process.program import Net, expected, rows
 from tests.support.groups import compile_group
 from tests.support.module_cache import kept_compiles, kept_elsewhere
 from tests.tracing import traced
@@ -139,16 +140,6 @@ class AtFirstCall:
         return SimpleNamespace(function=made, key="")
 
 
-class Block(torch.nn.Module):
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        torch.manual_seed(seed)
-        self.weight, self.scale = (torch.nn.Parameter(torch.randn(8)) for _ in range(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.sin(x * self.weight) * self.scale
-
-
 @pytest.fixture
 def kept() -> Iterator[None]:
     with kept_compiles(), kept_elsewhere():
@@ -187,22 +178,25 @@ def test_threads_compile_at_once_and_share_models(
     late = AtFirstCall()
     monkeypatch.setattr("torch_max_backend.backend.compile_graph", late)
     options = {"cache": False}
-    blocks = [Block(seed).eval() for seed in range(3)]
-    # Code of its own each: Dynamo would find the graph of a block for another one itself.
-    calls = [lambda x: blocks[0](x), lambda x: blocks[1](x), lambda x: blocks[2](x)]
+    nets = [Net(scale) for scale in (1.0, 2.0, 3.0)]
+    # Code of its own each: Dynamo would find the graph of a net for another one itself.
+    calls = [lambda x: nets[0](x), lambda x: nets[1](x), lambda x: nets[2](x)]
     compiled = [torch.compile(c, backend=max_backend, dynamic=True, options=options) for c in calls]
-    other = torch.compile(lambda x: torch.sin(x) * 2, backend=max_backend, options=options)
+    # MAX compiles both graphs for other tests, too.
+    other = torch.compile(
+        lambda x, y: (x + y, x.t()), backend=max_backend, dynamic=True, options=options
+    )
 
     @torch.no_grad()
-    def first(function: Callable[..., Any]) -> Tensor:
-        return function(torch.ones(2, 5, 8))
+    def first(function: Callable[..., Any], *more: Tensor) -> Any:
+        return function(rows(), *more)
 
     with ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(first, f) for f in (compiled[0], other)]
+        made = [pool.submit(first, compiled[0]), pool.submit(first, other, torch.ones(8))]
         results = [m.result(600) for m in made]
     assert sorted(where) == ["elsewhere", "here"]
-    torch.testing.assert_close(results[0], first(blocks[0]))
-    torch.testing.assert_close(results[1], torch.ones(2, 5, 8).sin() * 2)
+    torch.testing.assert_close(results[0], expected(nets[0], rows()))
+    torch.testing.assert_close(results[1], (rows() + 1, rows().t()))
 
     for function in compiled[1:]:
         first(function)
@@ -211,11 +205,10 @@ def test_threads_compile_at_once_and_share_models(
 
     @torch.no_grad()
     def call(thread: int) -> None:
-        random = torch.Generator().manual_seed(thread)
         for i in range(150):
-            block = (thread + i) % 3
-            x = torch.randn(2 + i % 3, 2 + (7 * thread + i) % 23, 8, generator=random)
-            torch.testing.assert_close(compiled[block](x), blocks[block](x))
+            which = (thread + i) % 3
+            x = rows(2 + (7 * thread + i) % 23) * (thread + 1)
+            torch.testing.assert_close(compiled[which](x), expected(nets[which], x))
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(call, thread) for thread in range(4)]:

@@ -1,4 +1,4 @@
-"""Lines: cumulative ones, sorting, searching."""
+"""Lines: sorting, searching, what is distinct."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from max.graph import DeviceRef, TensorType, TensorValue, ops
 
 
 def ordered(x: TensorValue) -> list[TensorValue]:
-    device, indices = x.device, TensorType(DType.int64, x.shape, x.device)
+    rows, device = ops.reshape(x, [48, 10]), x.device
+    indices = TensorType(DType.int64, rows.shape, device)
 
     def both(shape: list[int]) -> list[TensorType]:
         return [TensorType(d, shape, device) for d in (x.dtype, DType.int64)]
 
     order = {"descending": True}
-    results = ops.custom("tmb_sort", device, [x], [x.type, indices] * 2, order)
-    results += ops.custom("tmb_topk", device, [x], both([*x.shape[:-1], 3]), order)
-    results += ops.custom("tmb_mode", device, results[:2], both([*x.shape[:-1], 1]))
+    results = ops.custom("tmb_sort", device, [rows], [rows.type, indices] * 2, order)
+    results += ops.custom("tmb_topk", device, [rows], both([48, 3]), order)
+    results += ops.custom("tmb_mode", device, results[:2], both([48, 1]))
     lines = ops.reshape(x, [6, 8, 10])
     middle = ops.constant(3, DType.int64, DeviceRef.CPU())
     for kind in ("kth", "median", "nanmedian"):
@@ -34,17 +35,6 @@ def searched(x: TensorValue) -> list[TensorValue]:
     return [r.tensor for r in results]
 
 
-def lines(x: TensorValue) -> list[TensorValue]:
-    indices = TensorType(DType.int64, x.shape, x.device)
-    results = []
-    for kind in ("prod", "logsumexp"):
-        settings = {"axis": 1, "kind": kind}
-        results += ops.custom("tmb_scan", x.device, [x], [x.type], settings)
-    settings = {"axis": 1, "least": True}
-    results += ops.custom("tmb_running_extreme", x.device, [x], [x.type, indices], settings)
-    return [r.tensor for r in results]
-
-
 def distinct(x: TensorValue) -> list[TensorValue]:
     rows, count = ops.reshape(x, [60, 8]), TensorType(DType.int64, [1], x.device)
     line = TensorType(DType.int64, [60], x.device)
@@ -55,4 +45,4 @@ def distinct(x: TensorValue) -> list[TensorValue]:
 
 
 LIBRARIES = ("sorting.sort", "sorting.searching")
-BUILDERS = (ordered, searched, lines, distinct)
+BUILDERS = (ordered, searched, distinct)

@@ -11,6 +11,7 @@ STREAM = (1, 2, 0)  # Seed and offset.
 
 
 def random(x: TensorValue) -> list[TensorValue]:
+    x = ops.reshape(x, [480])
     results = []
     digits, low = numbers(24, -3)
     double = TensorType(DType.float64, x.shape, x.device)
@@ -37,8 +38,9 @@ def sampling(x: TensorValue) -> list[TensorValue]:
     given = [rows, *numbers(*STREAM)]
     results = ops.custom("tmb_multinomial", x.device, given, [chosen, *scratch])[:1]
     results += ops.custom("tmb_multinomial_replaced", x.device, given, [chosen, scratch[0]])[:1]
-    results += ops.custom("tmb_poisson", x.device, [x, *numbers(*STREAM)], [x.type])
-    results += ops.custom("tmb_binomial", x.device, [x, x, *numbers(*STREAM)], [x.type])
+    line = ops.reshape(x, [480])
+    results += ops.custom("tmb_poisson", x.device, [line, *numbers(*STREAM)], [line.type])
+    results += ops.custom("tmb_binomial", x.device, [line, line, *numbers(*STREAM)], [line.type])
     order = TensorType(DType.int64, [100], x.device)
     results += ops.custom("tmb_randperm", x.device, [*numbers(*STREAM, 1000)], [order])
     return [r.tensor for r in results]

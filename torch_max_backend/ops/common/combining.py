@@ -54,7 +54,7 @@ def combine(self: TensorValue, positions: TensorValue, src: TensorValue, how: st
 
 
 def combine_rows(
-    self: TensorValue,
+    self: TensorValue | None,
     index: TensorValue,
     src: TensorValue,
     how: str,
@@ -71,26 +71,26 @@ def combine_rows(
         include_self: Otherwise only what is written counts where something is.
         wrap: Negative indices count from the end.
         skip: A number that is left out among the indices.
-        shape: The shape of the result that starts from zeros, whatever ``self`` is.
+        shape: The shape of the result that starts from zeros, without ``self``.
     """
-    if self.dtype == DType.bool:
-        wide = [ops.cast(v, DType.uint8) for v in (self, src)]
+    if src.dtype == DType.bool:
         combined = combine_rows(
-            wide[0],
+            None if self is None else ops.cast(self, DType.uint8),
             index,
-            wide[1],
+            ops.cast(src, DType.uint8),
             LOGICAL[how],
             include_self=include_self,
             wrap=wrap,
             skip=skip,
             shape=shape,
         )
-        return to_dtype(combined, self.dtype)
-    kind = TensorType(self.dtype, self.shape if shape is None else shape, self.device)
-    settings = {"kind": how, "include_self": include_self, "zero": shape is not None}
+        return to_dtype(combined, src.dtype)
+    base = nothing(src.dtype, 3) if self is None else self
+    kind = TensorType(src.dtype, base.shape if shape is None else shape, src.device)
     left_out = number(-1) if skip is None else skip
-    values = [self, to_dtype(index, DType.int64), src, number(wrap), left_out]
-    return ops.custom("tmb_scatter_rows", self.device, values, [kind], settings)[0].tensor
+    settings = [number(wrap), left_out, number(include_self)]
+    values = [base, to_dtype(index, DType.int64), src, *settings]
+    return ops.custom("tmb_scatter_rows", src.device, values, [kind], {"kind": how})[0].tensor
 
 
 def combine_along(
@@ -110,7 +110,7 @@ def combine_along(
     places, values = ops.reshape(index, [count]), ops.reshape(source, [outer, count, inner])
     zeros: list[Size] | None = [outer, n, inner] if is_zeros(self) and include_self else None
     found = combine_rows(
-        rows if zeros is None else nothing(self.dtype, 3),
+        rows if zeros is None else None,
         to_dtype(places, DType.int64),
         values,
         how,

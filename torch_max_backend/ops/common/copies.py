@@ -11,6 +11,10 @@ from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 from torch_max_backend.ops.common.bank import nothing
 from torch_max_backend.ops.common.positions import Size, product, static
 
+# The kernel is compiled for results of so many dims, or of more where there are: dims of one
+# element stand before the others.
+_RANK = 6
+
 
 def strided_copy(
     flat: TensorValue, shape: Sequence[Size], strides: Sequence[Size], offset: Size
@@ -24,9 +28,11 @@ def strided_copy(
         strides: Elements from one to the next along each dimension; static ones may be negative.
         offset: Of the first element.
     """
-    out = TensorType(flat.dtype, shape, flat.device)
-    layout = _numbers(*strides, offset)
-    return ops.custom("tmb_strided", flat.device, [flat, layout], [out])[0].tensor
+    more = max(0, _RANK - len(shape))
+    out = TensorType(flat.dtype, [1] * more + [*shape], flat.device)
+    layout = _numbers(*([0] * more), *strides, offset)
+    found = ops.custom("tmb_strided", flat.device, [flat, layout], [out])[0].tensor
+    return ops.reshape(found, [*shape])
 
 
 def slice_scatter_copy(

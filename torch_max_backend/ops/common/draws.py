@@ -9,6 +9,7 @@ from max.dtype import DType
 from max.graph import DeviceRef, Dim, TensorType, TensorValue, ops
 
 from torch_max_backend.convert.context import expected, random_stream
+from torch_max_backend.ops.common.positions import product
 from torch_max_backend.registry.lowerings import Refusal
 
 # Binary digits of a uniform number: those that leave it below 1.
@@ -39,6 +40,20 @@ def draw(
         kernel, results[0].device, [*given, *scalars], list(results), dict(parameters or {})
     )
     return [v.tensor for v in out]
+
+
+def draw_each(
+    kernel: str,
+    results: Sequence[TensorType],
+    given: Sequence[TensorValue] = (),
+    numbers: Sequence[int | float | TensorValue] = (),
+    parameters: Mapping[str, str] | None = None,
+) -> list[TensorValue]:
+    """The same of a kernel that draws for each element, which takes tensors of one dim."""
+    lines = [TensorType(r.dtype, [product(r.shape)], r.device) for r in results]
+    flat = [ops.reshape(v, [product(v.shape)]) for v in given]
+    found = draw(kernel, lines, flat, numbers, parameters)
+    return [ops.reshape(v, r.shape) for v, r in zip(found, results, strict=True)]
 
 
 def tensor(dtype: DType, index: int = 0) -> TensorType:

@@ -61,22 +61,27 @@ def _pad_reflect(lowering: Lowering, node: Node) -> None:
 def _pad_along(
     lowering: Lowering, node: Node, edges: Callable[[View, int, Size, Size], list[View]]
 ) -> None:
-    """Pad axis by axis: what is beside the corners is in what the axis before made."""
-    view = lowering.view(node.operands[0])
+    """Each part of the result, the middle, the edges and the corners, from what was given."""
+    view, whole = lowering.view(node.operands[0]), View.whole(node.results[0])
+    parts = [(view, whole)]
     for axis, (before, after) in enumerate(_padding(lowering, node)):
         if before == 0 and after == 0:
             continue
-        shape = _replaced(view.shape, axis, before + view.shape[axis] + after)
-        whole = lowering.views[lowering.new(view.dtype, shape)]
-        left, right = edges(view, axis, before, after)
-        at: Any = 0
-        for part in (left, view, right):
-            if part.shape[axis] != 0:
-                to = _part(whole, axis, at, part.shape[axis])
-                lowering.copy(part, to, node.origin)
-            at = at + part.shape[axis]
-        view = whole
-    lowering.views[node.results[0]] = view
+        split = []
+        for source, to in parts:
+            left, right = edges(source, axis, before, after)
+            at: Any = 0
+            for part in (left, source, right):
+                if part.shape[axis] != 0:
+                    split.append((part, _part(to, axis, at, part.shape[axis])))
+                at = at + part.shape[axis]
+        parts = split
+    if parts == [(view, whole)]:
+        lowering.views[node.results[0]] = view
+        return
+    lowering.views[node.results[0]] = whole
+    for part, to in parts:
+        lowering.copy(part, to, node.origin)
 
 
 def _padding(lowering: Lowering, node: Node) -> list[tuple[Size, Size]]:
@@ -149,10 +154,11 @@ def _scatter_nd(lowering: Lowering, node: Node) -> None:
     to = whole.reshape((1, rows, inner))
     if to is None or any(v is None for v in shaped):
         raise NotPlanned("a scatter of this shape")
-    numbers = [_number(lowering, n) for n in (1, -1)]
-    parameters = {"kind": "write", "include_self": True, "zero": False}
+    # Indices wrap, and none is left out.
+    numbers = [_number(lowering, n) for n in (1, -1, 1)]
     inputs = [v for v in shaped if v is not None]
-    lowering.add(Kernel("tmb_scatter_rows", parameters, [to], inputs + numbers, node.origin))
+    kind = {"kind": "write"}
+    lowering.add(Kernel("tmb_scatter_rows", kind, [to], inputs + numbers, node.origin))
 
 
 def _number(lowering: Lowering, number: int) -> View:

@@ -154,7 +154,7 @@ class _InPlace:
             base = first.inputs[0] if first.inputs else None
             if len(writers) != 1 or first.symbol not in _STARTING_FROM or base is None:
                 return None
-            if first.parameters.get("zero") or not base.is_whole():
+            if not base.is_whole():
                 return None
             if any(view.root is base.root for view in first.inputs[1:]):
                 return None

@@ -8,8 +8,17 @@ from pathlib import Path
 
 from torch_max_backend.engines.steps.planner.plan import KernelStep, Memory
 from torch_max_backend.engines.steps.shells import Instance
-from torch_max_backend.engines.steps.signatures import kernels
+from torch_max_backend.engines.steps.signatures import Signature, kernels, signature
 from torch_max_backend.errors import LibraryError
+
+# Kernels that only move the elements of their first result: of each width one is built.
+_MOVING = frozenset({"tmb_gather", "tmb_slice_scatter", "tmb_strided", "tmb_take", "tmb_take_true"})
+_OF_WIDTH = {
+    **dict.fromkeys(("bool", "int8", "float8_e4m3fn", "float8_e5m2"), "uint8"),
+    **dict.fromkeys(("int16", "float16", "bfloat16"), "uint16"),
+    **dict.fromkeys(("int32", "float32"), "uint32"),
+    **dict.fromkeys(("int64", "float64"), "uint64"),
+}
 
 
 def instance_of(step: KernelStep, memory: Sequence[Memory]) -> Instance:
@@ -21,7 +30,20 @@ def instance_of(step: KernelStep, memory: Sequence[Memory]) -> Instance:
     """
     tensors = [(memory[p.memory].dtype, len(p.shape)) for p in (*step.outputs, *step.inputs)]
     source = _source(step.owner) if step.owner else None
+    if step.symbol in _MOVING or step.parameters.get("kind") == "write":
+        tensors = _moved(step.symbol, tensors)
     return Instance.of(step.symbol, step.parameters, tensors, source)
+
+
+def _moved(symbol: str, tensors: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The operands of a kernel that moves elements, as numbers of their width."""
+    of = signature(symbol)
+    assert isinstance(of, Signature)
+    moved = of.arguments[0].dtype
+    return [
+        (_OF_WIDTH.get(dtype, dtype) if argument.dtype == moved else dtype, rank)
+        for argument, (dtype, rank) in zip(of.arguments, tensors, strict=True)
+    ]
 
 
 def is_own(symbol: str) -> bool:
