@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tests.support.step_libraries import lent
 os.environ["TORCH_MAX_BACKEND_FALLBACK"] = "error"
 # A test that calls a graph often would have its programs compiled beside the other tests.
 os.environ["TORCH_MAX_BACKEND_FUSE"] = "0"
+
+_BUILD = pytest.StashKey[subprocess.Popen[bytes] | None]()
 
 # MAX is imported inside tests and fixtures only: every xdist worker collects every module, and
 # MAX costs each process 0.6 GB.
@@ -79,14 +82,27 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Before a whole run, which needs them all, build kernels: in one go, with all cores."""
+    """For a whole run, which needs them all, build kernels in one go, while workers collect."""
     config = session.config
     chosen = config.option.keyword or config.option.markexpr or config.option.collectonly
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen
     if whole and not hasattr(config, "workerinput"):
-        from tests.support.kernels import build_all
+        from tests.support.kernels import start_build
 
-        build_all()
+        config.stash[_BUILD] = start_build()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    from tests.support.kernels import wait_for_build
+
+    wait_for_build()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    build = session.config.stash.get(_BUILD, None)
+    if build is not None:
+        build.wait()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

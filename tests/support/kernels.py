@@ -11,12 +11,14 @@ date: what it lacks is built when a test needs it.
 from __future__ import annotations
 
 import ast
+import fcntl
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.home import HOME
 from torch_max_backend.cache.kernel_libraries import folder, read
 from torch_max_backend.engines.steps.families import current_keys
 from torch_max_backend.engines.steps.libraries import built, kept, provide
@@ -28,14 +30,28 @@ from torch_max_backend.engines.steps.texts import Text
 from torch_max_backend.errors import LibraryError
 
 _LIST = Path(__file__).with_name("kernels.txt")
+# Locked while a process builds.
+_BUILDING = HOME / "tests" / "building.lock"
 _TEXT = re.compile(r"(?P<kernel>[\w.]+)\[(?P<parameters>.*)\]\((?P<operands>.*)\)")
 
 
-def build_all() -> None:
-    """Build those of the list that are missing, in a process of its own."""
+def start_build() -> subprocess.Popen[bytes] | None:
+    """A process that builds those of the list that are missing; ``None`` if there are none."""
     instances, texts = _listed()
-    if not built(instances) or not all(map(kept, texts)):
-        subprocess.run([sys.executable, "-m", __name__], check=False)
+    if built(instances) and all(map(kept, texts)):
+        return None
+    _BUILDING.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _BUILDING.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # The process holds the lock as long as it has the file.
+        return subprocess.Popen([sys.executable, "-m", __name__], pass_fds=[lock.fileno()])
+
+
+def wait_for_build() -> None:
+    """Wait for a process that ``start_build`` started here or elsewhere."""
+    if _BUILDING.exists():
+        with _BUILDING.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def _listed() -> tuple[list[Instance], list[Text]]:
