@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch._dynamo.funcname_cache as names
 from torch import Tensor
-from torch._dynamo import guards, output_graph
+from torch._dynamo import guards, output_graph, side_effects
 
 from torch_max_backend import max_backend
 from torch_max_backend.compat import dynamo_logs
@@ -18,6 +18,10 @@ from torch_max_backend.compat import dynamo_logs
 class Outer:
     def inner(self, x: Tensor) -> Tensor:
         return x.sin() + 1
+
+
+class Counted:
+    calls = 0
 
 
 @pytest.fixture
@@ -57,6 +61,38 @@ def test_guards_are_timed_if_a_log_wants_it(
     logs(**({"guards": True} if read else {}))
     _compiled()
     assert bool(timed) == read
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_what_is_changed_is_told_if_a_log_wants_it(
+    read: bool,
+    logs: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told: list[str] = []
+    owner = side_effects.SideEffects
+
+    def theirs(self: object, var: object) -> str:
+        told.append("it changes")
+        return told[0]
+
+    monkeypatch.setattr(owner, "_format_side_effect_message", theirs)
+    dynamo_logs.leave_out()
+    logs(**({"side_effects": True} if read else {}))
+
+    def function(x: Tensor) -> Tensor:
+        counted.calls += 1
+        return x + 1
+
+    counted = Counted()
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="eager")
+    for calls in (1, 2):
+        compiled(torch.ones(2))
+        assert counted.calls == calls
+    assert bool(told) == read
+    assert ("it changes" in capsys.readouterr().err) == read
 
 
 def test_tracebacks_are_those_of_python() -> None:

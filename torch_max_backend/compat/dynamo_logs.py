@@ -1,6 +1,6 @@
 """Spares Dynamo what it does for logs that nobody reads, and what it does over and over.
 
-Of the tracing of a Llama of 540 operators that was a sixth.
+Of the tracing of a Llama of 540 operators that was a sixth, without the texts of what code changes.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from torch._dynamo import guards, output_graph, symbolic_convert
+from torch._dynamo import config, guards, output_graph, side_effects, symbolic_convert
 
+# Where ``TORCH_TRACE`` goes.
+_TRACE = logging.getLogger("torch.__trace")
 _NAMES = ("trace_call_log", "trace_source_log")
 
 
 def leave_out() -> None:
-    """Leave out names and times where the logs of them are off, and keep lines of tracebacks; once,
-    or nothing of what has other names in this torch."""
+    """Leave out names, times and texts where the logs of them are off, and keep lines of
+    tracebacks; once, or nothing of what has other names in this torch."""
     _leave_out_names()
     _leave_out_times()
+    _leave_out_side_effects()
     _keep_lines()
 
 
@@ -51,6 +54,23 @@ def _leave_out_times() -> None:
         return theirs(*arguments) if _read(log) else 0.0
 
     _set(guards, "profile_guard_manager", profile_guard_manager)
+
+
+def _leave_out_side_effects() -> None:
+    """For each object that the traced code changes, Dynamo (2.12 to 2.15) writes down where, with
+    the stack of the caller, once for each place."""
+    owner = getattr(side_effects, "SideEffects", None)
+    theirs = getattr(owner, "_format_side_effect_message", None)
+    log = getattr(side_effects, "side_effects_log", None)
+    if theirs is None or log is None or _is_ours(theirs):
+        return
+
+    def text(self: Any, var: Any) -> str:
+        # Other policies warn of it or raise.
+        read = config.side_effect_replay_policy != "info" or _read(log) or _TRACE.handlers
+        return theirs(self, var) if read else ""
+
+    _set(owner, "_format_side_effect_message", text)
 
 
 def _keep_lines() -> None:
