@@ -265,8 +265,8 @@ def _combine_column[
 struct ScatterElements:
     """`output[.., index[.., j, ..], ..]` combined with `source[.., j, ..]`, for j in order, at
     each place of the index, which is no larger than `source`, and than `output` but along
-    `axis`. `output` starts as `base`, whose memory it may be, or as zeros if that has one element
-    and `output` has more."""
+    `axis`. `output` starts as `base`, whose memory it may be, or as zeros if that has no
+    elements."""
 
     @staticmethod
     def execute[
@@ -295,7 +295,7 @@ struct ScatterElements:
                 raise Error("the index is larger than what it indexes in dimension ", i)
         check_range(at, index.size(), 0, outputs[along])
         var start = untracked(base.unsafe_ptr())
-        var zero = base.size() == 1 and output.size() > 1
+        var zero = base.size() == 0
         if zero or Int(start) != Int(to):
             copy_all[dtype](to, start, output.size(), zero)
         if index.size() == 0:

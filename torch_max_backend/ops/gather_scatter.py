@@ -14,7 +14,7 @@ from torch.fx import Node
 from torch_max_backend.convert.context import current_node, expected
 from torch_max_backend.max_dtypes import torch_dtype
 from torch_max_backend.ops.common.axes import axis
-from torch_max_backend.ops.common.bank import number
+from torch_max_backend.ops.common.bank import nothing, number
 from torch_max_backend.ops.common.combining import LOGICAL, combine, combine_along, combine_rows
 from torch_max_backend.ops.common.positions import (
     Size,
@@ -137,8 +137,7 @@ def _combine_elements(
         for v in (self, to_dtype(index, DType.int64), src)
     )
     settings = [number(axis(dim, rank) + whole.rank - rank), number(include_self)]
-    zeros = is_zeros(self)
-    base = full(0, self.dtype, [1] * whole.rank, self.device) if zeros else whole
+    base = nothing(self.dtype, whole.rank) if is_zeros(self) else whole
     inputs = [base, places, values, *settings]
     (found,) = ops.custom("tmb_scatter_elements", self.device, inputs, [whole.type], {"kind": how})
     return ops.reshape(found.tensor, self.shape)

@@ -13,8 +13,10 @@ from torch_max_backend.errors import LibraryError
 
 # Kernels that only move the elements of their first result: of each width one is built.
 _MOVING = frozenset({"tmb_gather", "tmb_slice_scatter", "tmb_strided", "tmb_take", "tmb_take_true"})
+# The same where they write and do not combine.
+_SCATTERING = frozenset({"tmb_scatter_elements", "tmb_scatter_rows"})
 _OF_WIDTH = {
-    **dict.fromkeys(("bool", "int8", "float8_e4m3fn", "float8_e5m2"), "uint8"),
+    **dict.fromkeys(("bool", "int8"), "uint8"),
     **dict.fromkeys(("int16", "float16", "bfloat16"), "uint16"),
     **dict.fromkeys(("int32", "float32"), "uint32"),
     **dict.fromkeys(("int64", "float64"), "uint64"),
@@ -30,7 +32,8 @@ def instance_of(step: KernelStep, memory: Sequence[Memory]) -> Instance:
     """
     tensors = [(memory[p.memory].dtype, len(p.shape)) for p in (*step.outputs, *step.inputs)]
     source = _source(step.owner) if step.owner else None
-    if step.symbol in _MOVING or step.parameters.get("kind") == "write":
+    writes = step.symbol in _SCATTERING and step.parameters["kind"] == "write"
+    if writes or step.symbol in _MOVING:
         tensors = _moved(step.symbol, tensors)
     return Instance.of(step.symbol, step.parameters, tensors, source)
 
