@@ -103,6 +103,9 @@ CASES = {
     "copies of views": Case(_copies, (torch.randn(201, 134).round(),)),
     "copies backwards": Case(_turned, (torch.randn(37, 67).mul(9).round(),)),
     "mirrored edges": Case(_mirrored, (DEEP,)),
+    "identity, more rows than a byte counts": Case(
+        lambda x: (torch.eye(300) * x[0, 1], torch.eye(9, 300, dtype=torch.int64)), (X,)
+    ),
     "windows": Case(lambda x: x.as_strided((5, 4), (3, 2), 1), (X,)),
     "windows, dynamic": Case(lambda x: x.as_strided((x.shape[0], 4), (3, 2), 1), (X,), True),
     "slice bounds": Case(_bounds, (X,)),

@@ -108,6 +108,13 @@ def _conv_tbc(
     return found.permute(2, 0, 1)
 
 
+def _eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """Torch's decomposition (2.15) counts in uint16 from 257 rows on, and its `arange` does not."""
+    rows = torch.arange(n, device=device)
+    columns = rows if m is None else torch.arange(m, device=device)
+    return (rows.unsqueeze(-1) == columns).to(dtype or torch.get_default_dtype())
+
+
 def _fma(a: torch.Tensor, b: Any, c: torch.Tensor) -> torch.Tensor:
     """As eager computes it; Dynamo makes ``fma`` of ``addcmul_``, which optimizers call."""
     return a * b + c
@@ -119,6 +126,8 @@ _OWN = {
     aten.angle.default: _angle,
     aten.conv_tbc.default: _conv_tbc,
     aten.embedding_renorm.default: _embedding_renorm,
+    aten.eye.default: _eye,
+    aten.eye.m: _eye,
     aten.index_add.default: _index_add,
     aten.resize.default: _resize,
     fma: _fma,

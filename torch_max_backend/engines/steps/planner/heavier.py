@@ -6,7 +6,7 @@ What the lowerings of ``ops`` build with kernels of this package is not here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +18,9 @@ from torch_max_backend.engines.steps.planner.views import View
 
 if TYPE_CHECKING:
     from torch_max_backend.engines.steps.planner.lowering import Lowering
+
+# Dims that a padding by what is there pads at most.
+_PADDED = 3
 
 
 def _pad_constant(lowering: Lowering, node: Node) -> None:
@@ -36,52 +39,31 @@ def _pad_constant(lowering: Lowering, node: Node) -> None:
     lowering.copy(view, whole.slice(starts, view.shape, [1] * result.rank), node.origin, [fill])
 
 
-def _pad_edge(lowering: Lowering, node: Node) -> None:
-    def edges(view: View, axis: int, before: Size, after: Size) -> list[View]:
-        found = []
-        for count, at in ((before, 0), (after, view.shape[axis] - 1)):
-            one = _part(view, axis, at, 1)
-            spread = _replaced(view.shape, axis, count)
-            found.append(one.broadcast(spread))
-        return found
+def _pad_repeating(reflects: bool) -> Callable[[Lowering, Node], None]:
+    def pad(lowering: Lowering, node: Node) -> None:
+        result, view = node.results[0], lowering.view(node.operands[0])
+        padding = _padding(lowering, node)
+        if not any(before or after for before, after in padding):
+            lowering.views[result] = view
+            return
+        if any(before or after for before, after in padding[:-_PADDED]):
+            raise NotPlanned("a padding of more than three dims")
+        fewer = max(_PADDED - result.rank, 0)
+        befores = [0] * fewer + [before for before, _ in padding[-_PADDED:]]
+        whole = lowering.views[result] = View.whole(result)
+        lines = lowering.dense(view, node.origin).reshape(_volumes(view.shape, fewer))
+        to = whole.reshape(_volumes(whole.shape, fewer))
+        if lines is None or to is None:
+            raise NotPlanned("a padding of this shape")
+        numbers = [_number(lowering, n) for n in (*befores, int(reflects))]
+        lowering.add(Kernel("tmb_padded", {}, [to], [lines, *numbers], node.origin))
 
-    _pad_along(lowering, node, edges)
+    return pad
 
 
-def _pad_reflect(lowering: Lowering, node: Node) -> None:
-    def edges(view: View, axis: int, before: Size, after: Size) -> list[View]:
-        return [
-            _part(view, axis, before, before, -1),
-            _part(view, axis, view.shape[axis] - 2, after, -1),
-        ]
-
-    _pad_along(lowering, node, edges)
-
-
-def _pad_along(
-    lowering: Lowering, node: Node, edges: Callable[[View, int, Size, Size], list[View]]
-) -> None:
-    """Each part of the result, the middle, the edges and the corners, from what was given."""
-    view, whole = lowering.view(node.operands[0]), View.whole(node.results[0])
-    parts = [(view, whole)]
-    for axis, (before, after) in enumerate(_padding(lowering, node)):
-        if before == 0 and after == 0:
-            continue
-        split = []
-        for source, to in parts:
-            left, right = edges(source, axis, before, after)
-            at: Any = 0
-            for part in (left, source, right):
-                if part.shape[axis] != 0:
-                    split.append((part, _part(to, axis, at, part.shape[axis])))
-                at = at + part.shape[axis]
-        parts = split
-    if parts == [(view, whole)]:
-        lowering.views[node.results[0]] = view
-        return
-    lowering.views[node.results[0]] = whole
-    for part, to in parts:
-        lowering.copy(part, to, node.origin)
+def _volumes(shape: Sizes, fewer: int) -> Sizes:
+    """A shape of four dims, of which the last three are padded."""
+    return (product(shape[:-_PADDED]), *[1] * fewer, *shape[-_PADDED:])
 
 
 def _padding(lowering: Lowering, node: Node) -> list[tuple[Size, Size]]:
@@ -92,17 +74,6 @@ def _padding(lowering: Lowering, node: Node) -> list[tuple[Size, Size]]:
     if any(isinstance(n, Expr) or n < 0 for n in found):
         raise NotPlanned("a padding of negative or symbolic width")
     return list(zip(found[::2], found[1::2], strict=True))
-
-
-def _part(view: View, axis: int, start: Size, count: Size, step: int = 1) -> View:
-    """``count`` positions along one axis."""
-    starts = tuple(start if i == axis else 0 for i in range(len(view.shape)))
-    steps = [step if i == axis else 1 for i in range(len(view.shape))]
-    return view.slice(starts, _replaced(view.shape, axis, count), steps)
-
-
-def _replaced(shape: Sizes, axis: int, size: Size) -> Sizes:
-    return (*shape[:axis], size, *shape[axis + 1 :])
 
 
 def _reduction(kind: str) -> Callable[[Lowering, Node], None]:
@@ -175,8 +146,8 @@ def _buffer_create(lowering: Lowering, node: Node) -> None:
 
 OPERATIONS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "PadConstant": _pad_constant,
-    "PadRepeat": _pad_edge,
-    "PadReflect": _pad_reflect,
+    "PadRepeat": _pad_repeating(False),
+    "PadReflect": _pad_repeating(True),
     "ReduceAdd": _reduction("sum"),
     "ReduceMul": _reduction("prod"),
     "ReduceMax": _reduction("max"),

@@ -12,7 +12,9 @@ from torch_max_backend.engines.steps.signatures import Signature, kernels, signa
 from torch_max_backend.errors import LibraryError
 
 # Kernels that only move the elements of their first result: of each width one is built.
-_MOVING = frozenset({"tmb_gather", "tmb_slice_scatter", "tmb_strided", "tmb_take", "tmb_take_true"})
+_MOVING = frozenset(
+    {"tmb_gather", "tmb_padded", "tmb_slice_scatter", "tmb_strided", "tmb_take", "tmb_take_true"}
+)
 # The same where they write and do not combine.
 _SCATTERING = frozenset({"tmb_scatter_elements", "tmb_scatter_rows"})
 _OF_WIDTH = {
