@@ -97,14 +97,16 @@ def copy_line[
 @always_inline
 def copy_backwards[dtype: DType, //](to: Address[dtype], source: Address[dtype], count: Int):
     """Copies `count` numbers, the first from `source` and each next one from before the last."""
-    comptime width = 2 * simd_width_of[dtype]()
-    var j = 0
-    while j + width <= count:
-        to.unsafe_store(j, source.unsafe_load[width=width](1 - width - j).reversed())
-        j += width
-    while j < count:
+    comptime for part in range(_widths[dtype]()):
+        comptime width = simd_width_of[dtype]() >> part
+        if count >= width:
+            for begun in range(0, count, width):
+                # The last vector overlaps the one before it.
+                var j = min(begun, count - width)
+                to.unsafe_store(j, source.unsafe_load[width=width](1 - width - j).reversed())
+            return
+    for j in range(count):
         to[unsafe_offset=j] = source[unsafe_offset=-j]
-        j += 1
 
 
 def _lanes_apart[width: Int, stride: Int, part: Int]() -> IndexList[width]:
@@ -140,16 +142,18 @@ def spread_line[
     dtype: DType, //
 ](to: Address[dtype], source: Address[dtype], stride: Int, count: Int):
     """Copies `count` numbers to places that lie `stride` apart, and writes nothing between them."""
-    comptime for step in range(2, MOST_APART + 1):
-        if stride == step:
-            comptime for part in range(_widths[dtype]()):
-                comptime width = simd_width_of[dtype]() >> part
-                if count >= width:
-                    for begun in range(0, count, width):
-                        var i = min(begun, count - width)
-                        var some = source.unsafe_load[width=width](i)
-                        _spread[step](to.unsafe_offset(i * step), some)
-                    return
+    # Masked stores of AVX2 take AMD's cores longer than single numbers.
+    comptime if CompilationTarget.has_avx512f():
+        comptime for step in range(2, MOST_APART + 1):
+            if stride == step:
+                comptime for part in range(_widths[dtype]()):
+                    comptime width = simd_width_of[dtype]() >> part
+                    if count >= width:
+                        for begun in range(0, count, width):
+                            var i = min(begun, count - width)
+                            var some = source.unsafe_load[width=width](i)
+                            _spread[step](to.unsafe_offset(i * step), some)
+                        return
     for i in range(count):
         to[unsafe_offset = i * stride] = source[unsafe_offset=i]
 

@@ -9,15 +9,13 @@ from std.utils.index import IndexList
 
 from ..core.memory import Address, untracked
 from ..core.team import in_ranges
-from ..core.vectors import copy_backwards
+from ..core.transposing import STRIP, transpose
+from ..core.vectors import copy_backwards, copy_line
 
 # Numbers of a task.
 comptime GRAIN = 32768
-# Rows and columns of a block that is transposed in the cache.
-comptime TILE = 16
 # Numbers of a part of a line.
 comptime LINE = 8192
-comptime LEVELS = 4
 
 
 def check_reach[
@@ -40,9 +38,23 @@ def check_reach[
 
 def strided_copy[
     dtype: DType, rank: Int, //
-](x: Address[dtype], to: Address[dtype], size: IndexList[rank], stride: IndexList[rank]):
-    """Makes `to` the contiguous `[*size]` of what is `stride` apart from `x` on."""
+](x: Address[dtype], to: Address[dtype], sizes: IndexList[rank], strides: IndexList[rank]):
+    """Makes `to` the contiguous `[*sizes]` of what is `strides` apart from `x` on."""
+    comptime assert rank > 1, "such copies have lines"
     comptime last = rank - 1
+    # The dims, the last at the end. Those that follow each other in memory are one.
+    var size = IndexList[rank](1)
+    var stride = IndexList[rank](0)
+    var dim = last
+    for i in range(last, -1, -1):
+        if size[dim] != 1 and sizes[i] != 1:
+            if strides[i] == stride[dim] * size[dim]:
+                size[dim] *= sizes[i]
+                continue
+            dim -= 1
+        if sizes[i] != 1:
+            size[dim] = sizes[i]
+            stride[dim] = strides[i]
     var n = size[last]
     var step = stride[last]
     # The dim along which `x` is read in its order, and how far apart `to` has its elements.
@@ -56,12 +68,12 @@ def strided_copy[
     comptime for i in range(last - 1, -1, -1):
         place[i] = place[i + 1] * size[i + 1]
     # A unit of work is a part of a line, or some lines of it side by side.
-    var part = LINE if near == last else TILE
+    var part = LINE if near == last else STRIP
     var blocks = ceildiv(size[near], part)
     var units = blocks
     for i in range(last):
         units *= 1 if i == near else size[i]
-    var each = max(1, GRAIN // max(1, min(n, LINE) if near == last else n * TILE))
+    var each = max(1, GRAIN // max(1, min(n, LINE) if near == last else n * STRIP))
 
     def work(lower: Int, upper: Int) {
         var x, var to, var size, var stride, var place, var n, var step, var near, var part,
@@ -78,26 +90,30 @@ def strided_copy[
                 rest //= size[i]
                 source = source.unsafe_offset(at[i] * stride[i])
                 sink = sink.unsafe_offset(at[i] * place[i])
-        for _ in range(lower, upper):
-            var first = block * part
-            var from_here = source.unsafe_offset(first * stride[near])
-            var to_here = sink.unsafe_offset(first * place[near])
-            var count = min(part, size[near] - first)
-            if near != last:
-                _turned(from_here, to_here, count, n, step, place[near])
-            elif step == 1:
-                _line(from_here, to_here, count)
-            elif step == -1:
-                copy_backwards(to_here, from_here, count)
-            elif step == 2:
-                _every_other(from_here, to_here, count)
+        var unit = lower
+        while unit < upper:
+            if near == last and blocks == 1:
+                # The lines that are the same distance apart.
+                var lines = min(upper - unit, size[last - 1] - at[last - 1])
+                _lines(source, sink, lines, n, step, stride[last - 1])
+                unit += lines
+                at[last - 1] += lines - 1
+                source = source.unsafe_offset((lines - 1) * stride[last - 1])
+                sink = sink.unsafe_offset((lines - 1) * n)
             else:
-                for j in range(count):
-                    to_here[unsafe_offset=j] = from_here[unsafe_offset = j * step]
-            block += 1
-            if block < blocks:
-                continue
-            block = 0
+                var first = block * part
+                var from_here = source.unsafe_offset(first * stride[near])
+                var to_here = sink.unsafe_offset(first * place[near])
+                var count = min(part, size[near] - first)
+                if near == last:
+                    _lines(from_here, to_here, 1, count, step, 0)
+                else:
+                    transpose(to_here, from_here, count, n, place[near], step)
+                unit += 1
+                block += 1
+                if block < blocks:
+                    continue
+                block = 0
             # To the next line: counting costs less than dividing.
             var carry = True
             comptime for i in range(last - 1, -1, -1):
@@ -115,15 +131,22 @@ def strided_copy[
 
 
 @always_inline
-def _line[dtype: DType, //](x: Address[dtype], to: Address[dtype], n: Int):
-    comptime width = 4 * simd_width_of[dtype]()
-    var j = 0
-    while j + width <= n:
-        to.unsafe_store(j, x.unsafe_load[width=width](j))
-        j += width
-    while j < n:
-        to[unsafe_offset=j] = x[unsafe_offset=j]
-        j += 1
+def _lines[
+    dtype: DType, //
+](x: Address[dtype], to: Address[dtype], lines: Int, n: Int, step: Int, apart: Int):
+    """Lines of `n` numbers that are `step` apart in `x`, whose first are `apart`."""
+    for i in range(lines):
+        var source = x.unsafe_offset(i * apart)
+        var sink = to.unsafe_offset(i * n)
+        if step == 1:
+            copy_line(sink, source, 1, n)
+        elif step == -1:
+            copy_backwards(sink, source, n)
+        elif step == 2:
+            _every_other(source, sink, n)
+        else:
+            for j in range(n):
+                sink[unsafe_offset=j] = source[unsafe_offset = j * step]
 
 
 @always_inline
@@ -150,48 +173,6 @@ def _pairs[dtype: DType, //, width: Int](x: Address[dtype], to: Address[dtype], 
     # It begins one number earlier, among what is written already.
     var rest = x.unsafe_load[width = 2 * width](2 * (n - width) - 1).deinterleave()
     to.unsafe_store(n - width, rest[1])
-
-
-@always_inline
-def _turned[
-    dtype: DType, //
-](x: Address[dtype], to: Address[dtype], rows: Int, columns: Int, step: Int, across: Int):
-    """`rows` neighbours of `x`, at each of `columns` places `step` apart, as rows of `to`,
-    `across` apart."""
-    if columns == 2 and across == 2 and rows == TILE:
-        var first = x.unsafe_load[width=TILE]()
-        to.unsafe_store(0, first.interleave(x.unsafe_load[width=TILE](step)))
-    elif columns == 4 and across == 4 and rows == TILE:
-        var even = x.unsafe_load[width=TILE]().interleave(x.unsafe_load[width=TILE](2 * step))
-        var odd = x.unsafe_load[width=TILE](step).interleave(x.unsafe_load[width=TILE](3 * step))
-        to.unsafe_store(0, even.interleave(odd))
-    else:
-        _transposed(x, to, rows, columns, step, across)
-
-
-def _transposed[
-    dtype: DType, //
-](x: Address[dtype], to: Address[dtype], rows: Int, columns: Int, step: Int, across: Int):
-    var j = 0
-    while j + TILE <= columns and rows == TILE:
-        var block = Array[SIMD[dtype, TILE], TILE](fill=0)
-        comptime for k in range(TILE):
-            block[k] = x.unsafe_load[width=TILE]((j + k) * step)
-        # Shuffling the first half of the rows into the second, as often as TILE halves.
-        comptime for _ in range(LEVELS):
-            var shuffled = Array[SIMD[dtype, TILE], TILE](fill=0)
-            comptime for k in range(TILE // 2):
-                var pair = block[k].interleave(block[k + TILE // 2])
-                shuffled[2 * k] = pair.slice[TILE]()
-                shuffled[2 * k + 1] = pair.slice[TILE, offset=TILE]()
-            block = shuffled^
-        comptime for i in range(TILE):
-            to.unsafe_store(i * across + j, block[i])
-        j += TILE
-    while j < columns:
-        for i in range(rows):
-            to[unsafe_offset = i * across + j] = x[unsafe_offset = j * step + i]
-        j += 1
 
 
 @register("tmb_strided")
@@ -290,11 +271,11 @@ struct SliceScatter:
                     var at = (i - start) // step
                     var into = sink.unsafe_offset(i * inner)
                     if i >= start and at < count and at * step == i - start:
-                        _line(given.unsafe_offset(at * inner), into, inner)
+                        copy_line(into, given.unsafe_offset(at * inner), 1, inner)
                     elif zero:
                         unsafe_memset_zero(into, count=inner)
                     else:
-                        _line(kept.unsafe_offset(i * inner), into, inner)
+                        copy_line(into, kept.unsafe_offset(i * inner), 1, inner)
 
         in_ranges(work, outer * blocks, ceildiv(outer * blocks, each))
 
@@ -325,8 +306,8 @@ def _placed_line[
         unsafe_memset_zero(to, count=start)
         unsafe_memset_zero(to.unsafe_offset(rest), count=size - rest)
     else:
-        _line(base, to, start)
-        _line(base.unsafe_offset(rest), to.unsafe_offset(rest), size - rest)
+        copy_line(to, base, 1, start)
+        copy_line(to.unsafe_offset(rest), base.unsafe_offset(rest), 1, size - rest)
     while i < count:
         to[unsafe_offset = start + i * step] = part[unsafe_offset=i]
         i += 1

@@ -5,11 +5,30 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 from std.sys import simd_width_of
 
-from ..core.memory import untracked
-from ..core.team import in_ranges
+from ..core.memory import Address, untracked
+from ..core.team import in_ranges, task_count
 
 # Elements of a task.
 comptime GRAIN = 32768
+
+
+def _of_lines[
+    dtype: DType, index_dtype: DType, //
+](
+    x: Address[dtype], index: Address[index_dtype], to: Address[dtype],
+    lines: Int, n: Int, count: Int,
+):
+    """Single elements of each of `lines` lines of `n`."""
+
+    def work(lower: Int, upper: Int) {var x, var index, var to, var n, var count}:
+        for line in range(lower, upper):
+            var source = x.unsafe_offset(line * n)
+            var sink = to.unsafe_offset(line * count)
+            for j in range(count):
+                var at = Int(index[unsafe_offset=j])
+                sink[unsafe_offset=j] = source[unsafe_offset = at + n if at < 0 else at]
+
+    in_ranges(work, lines, task_count(lines, lines * count, GRAIN // 4))
 
 
 @register("tmb_take")
@@ -40,6 +59,9 @@ struct Take:
                 raise Error("index ", at, " is out of bounds for a dimension of size ", n)
         var rows = outer * count
         if rows * inner == 0:
+            return
+        if inner == 1 and outer > 1:
+            _of_lines(xp, ip, op, outer, n, count)
             return
         var each = max(1, GRAIN // inner)
 

@@ -4,6 +4,7 @@ from std.memory import Pointer, unsafe_memcpy
 from std.utils.index import IndexList
 
 from ..core.memory import Address
+from ..core.transposing import transpose
 from ..core.vectors import MOST_APART, copy_backwards, copy_line, spread_line
 from .table_row import Bytes, DIMS
 
@@ -76,57 +77,18 @@ def copy_plane[dtype: DType](to: Bytes, source: Bytes, p: Plane):
         for i in range(rows):
             copy_backwards(t.unsafe_offset(i * to_row), s.unsafe_offset(i * row), columns)
     elif to_column == 1 and (row == 1 or row == -1):
-        var i = 0
-        while i < rows:
-            var count = min(w, rows - i)
-            # Of rows that come backwards, the last of some is their first in memory.
-            var first = i if row == 1 else i + count - 1
-            _transposed(
-                t.unsafe_offset(first * to_row), s.unsafe_offset(first * row), count, columns,
-                to_row * row, column,
-            )
-            i += w
+        # Of rows that come backwards, the last is the first in memory.
+        var first = 0 if row == 1 else rows - 1
+        transpose(
+            t.unsafe_offset(first * to_row), s.unsafe_offset(first * row), rows, columns,
+            to_row * row, column,
+        )
     else:
         for i in range(rows):
             var line = t.unsafe_offset(i * to_row)
             var from_line = s.unsafe_offset(i * row)
             for j in range(columns):
                 line[unsafe_offset = j * to_column] = from_line[unsafe_offset = j * column]
-
-
-@no_inline
-def _transposed[
-    dtype: DType
-](
-    t: Address[dtype],
-    s: Address[dtype],
-    rows: Int,
-    columns: Int,
-    to_row: Int,
-    column: Int,
-):
-    """`rows` neighbours of the source at each of `columns` places, as rows."""
-    comptime w = 16
-    var j = 0
-    while j + w <= columns and rows == w:
-        var block = Array[SIMD[dtype, w], w](fill=0)
-        comptime for k in range(w):
-            block[k] = s.unsafe_load[width=w]((j + k) * column)
-        # Shuffling the first half of the rows into the second, as often as w halves.
-        comptime for _ in range(4):
-            var shuffled = Array[SIMD[dtype, w], w](fill=0)
-            comptime for k in range(w // 2):
-                var pair = block[k].interleave(block[k + w // 2])
-                shuffled[2 * k] = pair.slice[w]()
-                shuffled[2 * k + 1] = pair.slice[w, offset=w]()
-            block = shuffled^
-        comptime for i in range(w):
-            t.unsafe_store(i * to_row + j, block[i])
-        j += w
-    while j < columns:
-        for i in range(rows):
-            t[unsafe_offset = i * to_row + j] = s[unsafe_offset = j * column + i]
-        j += 1
 
 
 @no_inline
