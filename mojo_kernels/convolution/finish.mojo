@@ -1,11 +1,12 @@
 """What follows a convolution in a network, done to its sums while they are in the cache."""
 
 from std.math import iota, sqrt
-from std.memory import Pointer, bitcast
+from std.memory import Pointer
 from std.sys import simd_width_of
 from std.sys.intrinsics import masked_load, masked_store
 
 from ..core.memory import Address
+from ..core.rounding import bits_of, from_bits, to_memory
 from ..gemm.activations import ACTIVATIONS, NONE, activated, activation_name
 
 
@@ -88,7 +89,7 @@ struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
         comptime if Self.to_type == Self.dtype:
             return v
         else:
-            return v.cast[Self.to_type]().cast[Self.dtype]()
+            return to_memory[Self.to_type](v).cast[Self.dtype]()
 
     @staticmethod
     def none() -> Self:
@@ -143,7 +144,7 @@ struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
             v = v.fma(scale, shift)
             if self.residual != 0:
                 v = self._rounded(v) + other.unsafe_load[width=width](i).cast[Self.dtype]()
-            to.unsafe_store[width=width](i, activated[activation](v).cast[Self.to_type]())
+            to.unsafe_store[width=width](i, to_memory[Self.to_type](activated[activation](v)))
             i += width
         if i < count:
             var inside = iota[DType.int32, width]().lt(Int32(count - i))
@@ -165,7 +166,7 @@ struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
         comptime if Self.to_type == DType.bfloat16:
             var zero = SIMD[DType.uint16, width](0)
             var bits = masked_load[width](source.unsafe_bitcast[UInt16](), inside, zero)
-            return bitcast[DType.bfloat16, width](bits).cast[Self.dtype]()
+            return rebind[SIMD[Self.dtype, width]](from_bits(bits))
         else:
             var zero = SIMD[Self.to_type, width](0)
             return masked_load[width](source, inside, zero).cast[Self.dtype]()
@@ -180,10 +181,10 @@ struct Finish[dtype: DType, to_type: DType = dtype](TrivialRegisterPassable):
         inside: SIMD[DType.bool, width],
     ):
         comptime if Self.to_type == DType.bfloat16:
-            var bits = bitcast[DType.uint16, width](v.cast[DType.bfloat16]())
+            var bits = bits_of(rebind[SIMD[DType.float32, width]](v))
             masked_store(bits, to.unsafe_bitcast[UInt16](), inside)
         else:
-            masked_store(v.cast[Self.to_type](), to, inside)
+            masked_store(to_memory[Self.to_type](v), to, inside)
 
     @no_inline
     def apply_to_channels(

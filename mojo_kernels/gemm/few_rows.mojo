@@ -6,6 +6,7 @@ from std.sys import simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 
 from ..core.memory import Address, untracked
+from ..core.rounding import from_bits
 from ..core.vectors import MANY_REGISTERS, below, totals
 from ..mathematics.float8 import widened
 from .bfloat16 import SIDE, UNIT, dots
@@ -238,6 +239,18 @@ def _by_dots[
 
 
 @always_inline
+def _rest[
+    dtype: DType, width: SIMDLength, //, sum: DType
+](source: Address[dtype], inside: SIMD[DType.bool, width]) -> SIMD[sum, width]:
+    """The numbers that are `inside`, and 0 elsewhere, in the type of sums."""
+    comptime if dtype == DType.bfloat16:
+        var none = SIMD[DType.uint16, width](0)
+        return from_bits(masked_load[width](source.unsafe_bitcast[UInt16](), inside, none)).cast[sum]()
+    else:
+        return widened[sum](masked_load[width](source, inside, SIMD[dtype, width](0)))
+
+
+@always_inline
 def _dot[
     a_type: DType, b_type: DType, sum: DType, //
 ](k: Int, a: Address[a_type], b: Address[b_type], c: Address[sum], added: Bool):
@@ -268,9 +281,8 @@ def _dot[
     var total = (sums[0] + sums[1]) + (sums[2] + sums[3])
     for q in range(done, k, width):
         var inside = below[width](k - q)
-        var left = masked_load[width](a.unsafe_offset(q), inside, SIMD[a_type, width](0))
-        var right = masked_load[width](b.unsafe_offset(q), inside, SIMD[b_type, width](0))
-        total = left.cast[sum]().fma(widened[sum](right), total)
+        var left = _rest[sum](a.unsafe_offset(q), inside)
+        total = left.fma(_rest[sum](b.unsafe_offset(q), inside), total)
     var result = total.reduce_add()
     if added:
         result += c[]
@@ -319,11 +331,9 @@ def _dots[
         var inside = below[width](depth - whole)
         var left = Array[SIMD[sum, width], rows](fill=SIMD[sum, width](0))
         comptime for r in range(rows):
-            var v = masked_load[width](a.at(r, whole), inside, SIMD[a_type, width](0))
-            left[r] = v.cast[sum]()
+            left[r] = _rest[sum](a.at(r, whole), inside)
         comptime for s in range(ACROSS):
-            var line = right[s].unsafe_offset(whole)
-            var v = widened[sum](masked_load[width](line, inside, SIMD[b_type, width](0)))
+            var v = _rest[sum](right[s].unsafe_offset(whole), inside)
             comptime for r in range(rows):
                 sums[r * ACROSS + s] = left[r].fma(v, sums[r * ACROSS + s])
     comptime some = min(width, ACROSS)

@@ -3,7 +3,7 @@
 from std.sys import simd_width_of
 
 from ..core.memory import Address
-from ..programs.operations import to_memory
+from ..core.rounding import to_memory
 from .activations import ACTIVATIONS, NONE, activated, activation_name
 
 # Numbers between the rows of sums that are rounded later: rows a whole page apart would be in each

@@ -5,8 +5,8 @@ from max.gpu.host import DeviceContext
 from std.math import ceildiv
 
 from ..core.memory import untracked
+from ..core.rounding import to_memory
 from ..core.team import sync_parallelize
-from ..programs.operations import to_memory
 from .blas import ROWS, Gemm, sum_type, tasks_for
 from .panels import COLUMNS
 

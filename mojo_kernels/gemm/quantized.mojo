@@ -8,9 +8,9 @@ from std.memory import Pointer, bitcast
 from std.sys import CompilationTarget, llvm_intrinsic, simd_width_of
 
 from ..core.memory import Address, untracked
+from ..core.rounding import to_memory
 from ..core.team import STEPS, in_numbered_ranges, in_ranges
 from ..mathematics.float8 import float8
-from ..programs.operations import to_memory
 from .blas import ROWS, Gemm, product_cost, tasks_for
 from .grids import Grid
 from .panels import COLUMNS, DEPTH, TALL, WIDE, Matrix, left_size, pack_left, tiles

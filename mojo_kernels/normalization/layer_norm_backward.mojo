@@ -9,6 +9,7 @@ from std.utils.index import IndexList
 
 from ..core.fused import load
 from ..core.memory import Address, untracked
+from ..core.rounding import to_memory
 from ..core.team import in_numbered_ranges, task_count
 
 # Numbers that a task is worth.
@@ -129,7 +130,7 @@ def _row[
         var normal = (v - mean) * scale
         var dy = scaled.unsafe_load[width=w](at)
         var result = (dy - center - normal * slope) * scale
-        dx.unsafe_store(at, result.cast[dtype]())
+        dx.unsafe_store(at, to_memory[dtype](result))
 
     var k = 0
     while k + width <= columns:

@@ -9,7 +9,8 @@ from std.utils.numerics import inf, isfinite, isnan, nan
 
 from ..core.accumulators import Accumulator, in_pairs
 from ..core.memory import Address, untracked
-from ..core.team import in_ranges, task_count
+from ..core.rounding import to_memory
+from ..core.team import in_numbered_ranges, in_ranges, task_count
 from ..core.vectors import below
 from ..mathematics.elementary import exp as exact_exp
 from ..mathematics.single import single_log
@@ -150,12 +151,49 @@ def lines_softmax[
             to.unsafe_store(i * stride_to, wrong.select(value, v))
 
 
+@always_inline
+def _converted[
+    a: DType, b: DType, //
+](to: Address[b], source: Address[a], count: Int):
+    """Copies `count` neighbours."""
+    comptime width = simd_width_of[DType.float32]()
+    var j = 0
+    while j + width <= count:
+        to.unsafe_store(j, to_memory[b](source.unsafe_load[width=width](j)))
+        j += width
+    while j < count:
+        to[unsafe_offset=j] = to_memory[b](source[unsafe_offset=j])
+        j += 1
+
+
+def _rounded_softmax[
+    dtype: DType, //, logarithm: Bool, blind: Bool
+](
+    x: Address[dtype], to: Address[dtype], scratch: Address[DType.float32],
+    n: Int, beside: Int, stride: Int, stride_to: Int,
+):
+    """`beside` lines next to each other of numbers of 16 bits, computed in float32 and rounded
+    once."""
+    for i in range(n):
+        _converted(scratch.unsafe_offset(i * beside), x.unsafe_offset(i * stride), beside)
+    comptime width = simd_width_of[DType.float32]()
+    var whole = beside - beside % width
+    for begun in range(0, whole, width):
+        var some = scratch.unsafe_offset(begun)
+        lines_softmax[width, logarithm, blind](some, some, n, beside, beside)
+    for j in range(whole, beside):
+        var one = scratch.unsafe_offset(j)
+        lines_softmax[1, logarithm, blind](one, one, n, beside, beside)
+    for i in range(n):
+        _converted(to.unsafe_offset(i * stride_to), scratch.unsafe_offset(i * beside), beside)
+
+
 @register("tmb_softmax")
 struct Softmax:
     """Softmax, or its logarithm, along the middle axis of `[outer, n, inner]`.
 
     A line that holds NaN or +inf, or only -inf, is NaN, as in torch; `blind`: one
-    of -inf is 0, as in attention.
+    of -inf is 0, as in attention. Numbers of 16 bits are computed in float32.
 
     Both tensors may have any strides, save that lines beside each other are neighbours."""
 
@@ -180,29 +218,61 @@ struct Softmax:
             return
         var xp = untracked(x.unsafe_ptr())
         var op = untracked(output.unsafe_ptr())
-        comptime width = simd_width_of[dtype]() * BESIDE
-        # Lines, or as many lines beside each other as a vector holds.
-        var beside = ceildiv(inner, width)
-        var units = outer * beside
-        var tasks = task_count(units, outer * n * inner, GRAIN)
+        comptime if dtype.is_half_float():
+            var width = simd_width_of[DType.float32]() * BESIDE
+            var beside = ceildiv(inner, width)
+            var units = outer * beside
+            var tasks = task_count(units, outer * n * inner, GRAIN)
+            var space = n * max(2, min(width, inner))
+            var scratch = List[Float32](unsafe_uninit_length=tasks * space)
+            var sp = untracked(scratch.unsafe_ptr())
 
-        def work(lower: Int, upper: Int) {
-            var xp, var op, var n, var inner, var step_x, var step_o, var line_x, var line_o,
-            var beside
-        }:
-            for unit in range(lower, upper):
-                var first = unit % beside * width
-                var from_ = xp.unsafe_offset(unit // beside * step_x + first)
-                var to = op.unsafe_offset(unit // beside * step_o + first)
-                if inner == 1 and line_x == 1 and line_o == 1:
-                    line_softmax[logarithm, blind](from_, to, n)
-                    continue
-                if first + width <= inner:
-                    lines_softmax[width, logarithm, blind](from_, to, n, line_x, line_o)
-                    continue
-                for j in range(inner - first):
-                    lines_softmax[1, logarithm, blind](
-                        from_.unsafe_offset(j), to.unsafe_offset(j), n, line_x, line_o
-                    )
+            def some(task: Int, lower: Int, upper: Int) {
+                var xp, var op, var sp, var n, var inner, var step_x, var step_o, var line_x,
+                var line_o, var beside, var width, var space
+            }:
+                for unit in range(lower, upper):
+                    var first = unit % beside * width
+                    var from_ = xp.unsafe_offset(unit // beside * step_x + first)
+                    var to = op.unsafe_offset(unit // beside * step_o + first)
+                    var lines = min(width, inner - first)
+                    var mine = sp.unsafe_offset(task * space)
+                    if lines == 1 and line_x == 1 and line_o == 1:
+                        _converted(mine, from_, n)
+                        line_softmax[logarithm, blind](mine, mine.unsafe_offset(n), n)
+                        _converted(to, mine.unsafe_offset(n), n)
+                    else:
+                        _rounded_softmax[logarithm, blind](
+                            from_, to, mine, n, lines, line_x, line_o
+                        )
 
-        in_ranges(work, units, tasks)
+            in_numbered_ranges(some, units, tasks)
+            _ = scratch^
+            return
+        else:
+            comptime width = simd_width_of[dtype]() * BESIDE
+            # Lines, or as many lines beside each other as a vector holds.
+            var beside = ceildiv(inner, width)
+            var units = outer * beside
+            var tasks = task_count(units, outer * n * inner, GRAIN)
+
+            def work(lower: Int, upper: Int) {
+                var xp, var op, var n, var inner, var step_x, var step_o, var line_x, var line_o,
+                var beside
+            }:
+                for unit in range(lower, upper):
+                    var first = unit % beside * width
+                    var from_ = xp.unsafe_offset(unit // beside * step_x + first)
+                    var to = op.unsafe_offset(unit // beside * step_o + first)
+                    if inner == 1 and line_x == 1 and line_o == 1:
+                        line_softmax[logarithm, blind](from_, to, n)
+                        continue
+                    if first + width <= inner:
+                        lines_softmax[width, logarithm, blind](from_, to, n, line_x, line_o)
+                        continue
+                    for j in range(inner - first):
+                        lines_softmax[1, logarithm, blind](
+                            from_.unsafe_offset(j), to.unsafe_offset(j), n, line_x, line_o
+                        )
+
+            in_ranges(work, units, tasks)

@@ -12,6 +12,7 @@ from std.utils.numerics import inf, isnan
 
 from ..core.accumulators import both
 from ..core.memory import Address, Untracked
+from ..core.rounding import bits_of, from_bits
 from ..core.vectors import below
 from ..mathematics.doubled import is_negative
 from ..mathematics.single import Single, single_rsqrt
@@ -28,34 +29,36 @@ def wide[dtype: DType]() -> DType:
 
 
 def stored[dtype: DType]() -> DType:
-    """The dtype of elements in memory."""
+    """The dtype of elements in memory. Of bfloat16 it is that of their bits: what passes vectors of
+    it on, a branch or a function, has them as float32, and rounds each number again."""
+    if dtype == DType.bfloat16:
+        return DType.uint16
     return DType.uint8 if dtype == DType.bool else dtype
 
 
 @always_inline
 def number_from[
-    stored: DType, w: SIMDLength, //, dtype: DType
-](x: SIMD[stored, w]) -> SIMD[dtype, w]:
+    memory: DType, w: SIMDLength, //, dtype: DType
+](x: SIMD[memory, w]) -> SIMD[wide[dtype](), w]:
     """What is computed with, of what was in memory."""
+    comptime Result = SIMD[wide[dtype](), w]
     comptime if dtype == DType.bool:
-        return rebind[SIMD[dtype, w]](x.ne(0))
+        return rebind[Result](x.ne(0))
+    elif dtype == DType.bfloat16:
+        return rebind[Result](from_bits(rebind[SIMD[DType.uint16, w]](x)))
     else:
-        return x.cast[dtype]()
+        return x.cast[wide[dtype]()]()
 
 
 @always_inline
-def to_memory[
-    dtype: DType, w: SIMDLength, //, stored: DType
-](x: SIMD[dtype, w]) -> SIMD[stored, w]:
+def kept[
+    computed: DType, w: SIMDLength, //, dtype: DType
+](x: SIMD[computed, w]) -> SIMD[stored[dtype](), w]:
     """What is put into memory, of what was computed."""
-    comptime if stored == DType.bfloat16 and dtype == DType.float32:
-        # Processors' own instruction takes subnormal numbers for 0.
-        var bits = bitcast[DType.uint32, w](x)
-        var rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
-        rounded = isnan(x).select((bits >> 16) | 0x40, rounded)
-        return bitcast[stored, w](rounded.cast[DType.uint16]())
+    comptime if dtype == DType.bfloat16:
+        return rebind[SIMD[stored[dtype](), w]](bits_of(rebind[SIMD[DType.float32, w]](x)))
     else:
-        return x.cast[stored]()
+        return x.cast[stored[dtype]()]()
 
 
 @always_inline
@@ -165,6 +168,11 @@ def vector[*dtypes: DType]() -> Int:
     return min(UNIFORM, simd_width_of[DType.int8]() // size)
 
 
+def _mask_type[memory: DType]() -> DType:
+    """What is masked in place of numbers: vectors of halves are passed on as float32."""
+    return DType.uint16 if memory == DType.float16 else memory
+
+
 @no_inline
 def _some[dtype: DType, w: Int](p: Address[dtype], n: Int) -> SIMD[dtype, w]:
     return masked_load[w](p, below[w](n), SIMD[dtype, w](0))
@@ -182,29 +190,37 @@ def load[dtype: DType, w: Int](p: Bytes, at: Int) -> SIMD[wide[dtype](), w]:
     """Elements of memory, to compute with."""
     comptime memory = stored[dtype]()
     var v = p.unsafe_bitcast[Scalar[memory]]().unsafe_load[width=w](at)
-    return number_from[wide[dtype]()](v)
+    return number_from[dtype](v)
 
 
 @always_inline
 def load[dtype: DType, w: Int](p: Bytes, at: Int, n: Int) -> SIMD[wide[dtype](), w]:
     """The same of fewer than `w` elements."""
     comptime memory = stored[dtype]()
-    var v = _some[memory, w](p.unsafe_bitcast[Scalar[memory]]().unsafe_offset(at), n)
-    return number_from[wide[dtype]()](v)
+    comptime masked = _mask_type[memory]()
+    var v = _some[masked, w](p.unsafe_bitcast[Scalar[masked]]().unsafe_offset(at), n)
+    comptime if masked == memory:
+        return number_from[dtype](rebind[SIMD[memory, w]](v))
+    else:
+        return number_from[dtype](bitcast[memory, w](v))
 
 
 @always_inline
 def store[dtype: DType, w: Int](p: Bytes, at: Int, v: SIMD[wide[dtype](), w]):
     comptime memory = stored[dtype]()
-    p.unsafe_bitcast[Scalar[memory]]().unsafe_store(at, to_memory[memory](v))
+    p.unsafe_bitcast[Scalar[memory]]().unsafe_store(at, kept[dtype](v))
 
 
 @always_inline
 def store[dtype: DType, w: Int](p: Bytes, at: Int, v: SIMD[wide[dtype](), w], n: Int):
     """The first `n` elements of a vector."""
     comptime memory = stored[dtype]()
-    var sink = p.unsafe_bitcast[Scalar[memory]]().unsafe_offset(at)
-    _store_some[memory, w](sink, to_memory[memory](v), n)
+    comptime masked = _mask_type[memory]()
+    var sink = p.unsafe_bitcast[Scalar[masked]]().unsafe_offset(at)
+    comptime if masked == memory:
+        _store_some[masked, w](sink, rebind[SIMD[masked, w]](kept[dtype](v)), n)
+    else:
+        _store_some[masked, w](sink, bitcast[masked, w](kept[dtype](v)), n)
 
 
 # What fused functions are made of besides.
@@ -232,7 +248,7 @@ def constant[dtype: DType, w: Int](bits: Int) -> SIMD[wide[dtype](), w]:
     comptime memory = stored[dtype]()
     var first = bits
     var value = Pointer(to=first).unsafe_bitcast[Scalar[memory]]()[]
-    return SIMD[wide[dtype](), w](number_from[wide[dtype]()](value))
+    return SIMD[wide[dtype](), w](number_from[dtype](value))
 
 
 @always_inline
@@ -248,7 +264,7 @@ def rounded[
     elif computed == dtype:
         return x
     else:
-        return number_from[computed](to_memory[dtype](x))
+        return rebind[SIMD[computed, w]](number_from[dtype](kept[dtype](x)))
 
 
 trait Operation:
@@ -350,11 +366,12 @@ struct Basic[kind: StaticString, result: DType, first: DType, second: DType, thi
         elif Self.kind == "first" or Self.kind == "second":
             # One of two neighbouring elements.
             comptime half = 0 if Self.kind == "first" else 1
-            var both = bitcast[Self.to, 2 * w](x).deinterleave()
-            return number_from[wide[Self.to]()](rebind[SIMD[Self.to, w]](both[half]))
+            comptime memory = stored[Self.to]()
+            var both = bitcast[memory, 2 * w](x).deinterleave()
+            return number_from[Self.to](rebind[SIMD[memory, w]](both[half]))
         elif Self.kind == "pair":
-            var first = to_memory[Self.a](x)
-            var second = to_memory[Self.a](rebind[Same](y))
+            var first = kept[Self.a](x)
+            var second = kept[Self.a](rebind[Same](y))
             return rebind[Result](bitcast[Self.to, w](first.interleave(second)))
         elif Self.operands == 2 and Self.to == DType.bool and is_comparison[Self.kind]():
             return rebind[Result](compare[Self.kind](x, rebind[Same](y)))

@@ -9,7 +9,8 @@ from std.utils.numerics import isfinite
 
 from ..core.accumulators import Accumulator, both, in_pairs, rounding, start
 from ..core.memory import Address, Untracked
-from .operations import Bytes, load, to_memory, vector, wide
+from ..core.rounding import to_memory
+from .operations import Bytes, load, vector, wide
 
 comptime TOTAL = 16
 

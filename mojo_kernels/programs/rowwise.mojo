@@ -12,7 +12,7 @@ from std.utils.index import IndexList
 
 from ..core.memory import untracked
 from ..core.team import sync_parallelize
-from .operations import Bytes, number_from, stored, to_memory, wide
+from .operations import Bytes, kept, number_from, stored, wide
 from .table_row import DIMS, Words, address, tasks_of_row
 
 # Rows one after the other: the addresses of the first one's operands, the bytes from each row to the
@@ -39,7 +39,7 @@ def everywhere[dtype: DType, w: Int](p: Bytes) -> SIMD[wide[dtype](), w]:
     """A vector of what a row has one of."""
     comptime memory = stored[dtype]()
     return SIMD[wide[dtype](), w](
-        number_from[wide[dtype]()](p.unsafe_bitcast[Scalar[memory]]()[])
+        number_from[dtype](p.unsafe_bitcast[Scalar[memory]]()[])
     )
 
 
@@ -47,7 +47,7 @@ def everywhere[dtype: DType, w: Int](p: Bytes) -> SIMD[wide[dtype](), w]:
 def put_one[computed: DType, //, dtype: DType](p: Bytes, value: Scalar[computed]):
     """Writes what a row has one of."""
     comptime memory = stored[dtype]()
-    p.unsafe_bitcast[Scalar[memory]]().unsafe_store(0, to_memory[memory](value))
+    p.unsafe_bitcast[Scalar[memory]]().unsafe_store(0, kept[dtype](value))
 
 
 @no_inline

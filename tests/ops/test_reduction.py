@@ -115,3 +115,38 @@ def test_sums_of_many_lines_are_as_near_as_torchs(name: str) -> None:
         return float((result - truth).norm() / truth.norm())
 
     assert error(compiled(x)) <= 1.6 * error(function(x)) + 2e-8
+
+
+HALVES = [(3, 1025), (5, 49, 37), (2, 9, 8), (7, 1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_softmax_of_16_bits_is_rounded_once(dtype: torch.dtype) -> None:
+    given = [_x(*shape).to(dtype) for shape in HALVES]
+    given.append(_spoiled(given[0]))
+
+    def softmaxes(*given: torch.Tensor) -> list[torch.Tensor]:
+        return [y for x in given for y in (x.softmax(1), x.log_softmax(1))]
+
+    exact = softmaxes(*(x.double() for x in given))
+    for ours, wanted in zip(_by_steps(softmaxes)(*given), exact, strict=True):
+        assert ours.dtype == dtype
+        eps = torch.finfo(dtype).eps
+        torch.testing.assert_close(ours.double(), wanted, rtol=eps, atol=1e-7, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_fused_programs_of_16_bits_round_as_torch_does(dtype: torch.dtype) -> None:
+    given = [_x(*shape).to(dtype) for shape in HALVES]
+
+    def scaled(*given: torch.Tensor) -> list[torch.Tensor]:
+        return [y for x in given for y in (x * 0.3 + 1, (x * 0.3 + 1).relu())]
+
+    for ours, theirs in zip(_by_steps(scaled)(*given), scaled(*given), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def _by_steps(function: Any) -> Any:
+    torch._dynamo.reset()
+    options = {"engine": "steps", "min_ops": 1, "fuse": True}
+    return torch.compile(function, backend="max", options=options)

@@ -18,16 +18,16 @@ from torch_max_backend.registry.lowerings import map_to
 aten = torch.ops.aten
 
 
-@map_to(aten._softmax.default, kernels="base")
+@map_to(aten._softmax.default, kernels="base", native16=True)
 def softmax(self: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     """_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"""
-    return _along(self, dim, softmax_rows)
+    return _along(to_dtype(self, expected().dtype), dim, softmax_rows)
 
 
-@map_to(aten._log_softmax.default, kernels="base")
+@map_to(aten._log_softmax.default, kernels="base", native16=True)
 def log_softmax(self: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     """_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"""
-    return _along(self, dim, log_softmax_rows)
+    return _along(to_dtype(self, expected().dtype), dim, log_softmax_rows)
 
 
 @map_to(aten._masked_softmax.default, kernels="base")
@@ -46,7 +46,8 @@ def masked_softmax(
         hidden = ops.broadcast_to(seen, x.shape)
         return softmax_rows(ops.where(hidden, constant(-math.inf, x.dtype, x.device), x), dim)
 
-    return _along(self, self.rank - 1 if dim is None else dim, softmax_of)
+    x = to_dtype(self, working_dtype())
+    return _along(x, self.rank - 1 if dim is None else dim, softmax_of)
 
 
 def softmax_rows(x: TensorValue, dim: int, *, blind: bool = False) -> TensorValue:
@@ -97,7 +98,6 @@ def _along(
     x: TensorValue, dim: int, rows: Callable[[TensorValue, int], TensorValue]
 ) -> TensorValue:
     spec = expected()
-    x = to_dtype(x, working_dtype())
     if is_empty(x.shape):
         return full(0, x.dtype, spec.shape, x.device)
     if x.rank == 0:
