@@ -26,14 +26,18 @@ def _around(x: torch.Tensor, dim: int) -> torch.Tensor:
     ("function", "copies"),
     [
         pytest.param(lambda x: x.roll((-3, 5), (2, 3)), 4, id="roll"),
-        pytest.param(lambda x: pad(x, (2, 1, 3, 1), mode="reflect"), 9, id="reflect"),
-        pytest.param(lambda x: pad(x, (2, 1, 3, 1), mode="replicate"), 9, id="replicate"),
         pytest.param(lambda x: _around(_around(x, 3), 2), 9, id="circular"),
         pytest.param(lambda x: torch.cat([x, x], 2).flip(2)[:, 1:], 2, id="turned round"),
     ],
 )
 def test_one_copy_of_each_part(function: Function, copies: int) -> None:
     assert kinds(same_as_eager(lambda x: [function(x)], (X,)))["copy"] == copies
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_a_padding_by_what_is_there_is_one_kernel(mode: str) -> None:
+    padded = kinds(same_as_eager(lambda x: [pad(x, (2, 1, 3, 1), mode=mode)], (X,)))
+    assert padded == {"tmb_padded": 1}
 
 
 def test_a_concatenation_of_concatenations_is_one_program() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from torch_max_backend.engines.steps.planner.graph import Node, Value
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
-from torch_max_backend.engines.steps.planner.sizes import Expr, Size, Sizes, product
+from torch_max_backend.engines.steps.planner.sizes import Expr, Sizes, product
 from torch_max_backend.engines.steps.planner.tasks import Kernel, Number, Reduce
 from torch_max_backend.engines.steps.planner.views import View
 
@@ -66,14 +66,15 @@ def _volumes(shape: Sizes, fewer: int) -> Sizes:
     return (product(shape[:-_PADDED]), *[1] * fewer, *shape[-_PADDED:])
 
 
-def _padding(lowering: Lowering, node: Node) -> list[tuple[Size, Size]]:
+def _padding(lowering: Lowering, node: Node) -> list[tuple[int, int]]:
     """How much is added before and after, of each dim."""
     found = lowering.numbers(node.operands[1])
     if found is None:
         raise NotPlanned("a padding whose width is computed")
-    if any(isinstance(n, Expr) or n < 0 for n in found):
+    widths = [n for n in found if not isinstance(n, Expr) and n >= 0]
+    if len(widths) != len(found):
         raise NotPlanned("a padding of negative or symbolic width")
-    return list(zip(found[::2], found[1::2], strict=True))
+    return list(zip(widths[::2], widths[1::2], strict=True))
 
 
 def _reduction(kind: str) -> Callable[[Lowering, Node], None]:
