@@ -13,7 +13,7 @@ comptime SOME = 16
 
 
 def _edge[dtype: DType]() -> Int:
-    """Rows and columns of a block."""
+    """Rows and columns of a block: of 16 bits half as many where registers are few."""
     var width = min(16, simd_width_of[dtype]())
     return width // 2 if size_of[dtype]() == 2 and not MANY_REGISTERS else width
 
