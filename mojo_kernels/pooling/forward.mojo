@@ -9,6 +9,7 @@ from max.gpu.host import DeviceContext
 from ..core.each import foreach
 from ..core.lines import each_line
 from ..core.memory import untracked
+from .largest import largest_row
 from .maxima import max_of_window, max_row
 from .means import mean, mean_row, sum_of_window
 from .window import Axis
@@ -16,8 +17,8 @@ from .window import Axis
 
 @register("tmb_max_pool")
 struct MaxPool:
-    """Maxima and their positions in the flattened plane; the first maximum
-    wins, NaN wins over all."""
+    """Maxima and their positions in the flattened plane, unless `indices` has no place for them;
+    the first maximum wins, NaN wins over all."""
 
     @staticmethod
     def execute[
@@ -68,6 +69,7 @@ struct MaxPool:
         var source = untracked(x.unsafe_ptr())
         var positions = untracked(indices.unsafe_ptr())
         var size = deep.input * high.input * wide.input
+        var placed = indices.dim_size[4]() != 0
         comptime if target == "cpu":
             var to = untracked(values.unsafe_ptr())
             var rows = values.dim_size[0]() * channels * deep.output * high.output
@@ -86,18 +88,17 @@ struct MaxPool:
                 var deep,
                 var high,
                 var wide,
+                var placed,
             }:
-                var plane = row // high.output // deep.output
-                max_row[adaptive](
-                    to.unsafe_offset(row * wide.output),
-                    positions.unsafe_offset(row * wide.output),
-                    source.unsafe_offset(plane * size),
-                    row // high.output % deep.output,
-                    row % high.output,
-                    deep,
-                    high,
-                    wide,
-                )
+                var plane = source.unsafe_offset(row // high.output // deep.output * size)
+                var od = row // high.output % deep.output
+                var oh = row % high.output
+                var line = to.unsafe_offset(row * wide.output)
+                if not placed:
+                    largest_row[adaptive](line, plane, od, oh, deep, high, wide)
+                    return
+                var places = positions.unsafe_offset(row * wide.output)
+                max_row[adaptive](line, places, plane, od, oh, deep, high, wide)
 
             if wide.output != 0:
                 each_line[target=target](line, rows, cost // 8 + 1, ctx)
@@ -114,6 +115,7 @@ struct MaxPool:
             var source,
             var positions,
             var size,
+            var placed,
         } -> SIMD[dtype, width]:
             var result = SIMD[dtype, width](0)
             var plane = Int(idx[0].value()) * channels + Int(idx[1].value())
@@ -128,7 +130,8 @@ struct MaxPool:
                 var found = max_of_window(image, d, h, w, deep, high, wide)
                 result[lane] = found[0]
                 var line = (plane * deep.output + od) * high.output + oh
-                positions[unsafe_offset = line * wide.output + ow] = Int64(found[1])
+                if placed:
+                    positions[unsafe_offset = line * wide.output + ow] = Int64(found[1])
             return result
 
         foreach[target=target](body, values, ctx)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from tests.engines.steps.fused_cases import compile_programs
+from tests.engines.steps.plans import traced
 from tests.support.groups import compile_group
 
 if TYPE_CHECKING:
@@ -129,24 +131,30 @@ def test_softmax_of_16_bits_is_rounded_once(dtype: torch.dtype) -> None:
         return [y for x in given for y in (x.softmax(1), x.log_softmax(1))]
 
     exact = softmaxes(*(x.double() for x in given))
-    for ours, wanted in zip(_by_steps(softmaxes)(*given), exact, strict=True):
+    for ours, wanted in zip(traced(softmaxes, given)[1]([*given]), exact, strict=True):
         assert ours.dtype == dtype
         eps = torch.finfo(dtype).eps
         torch.testing.assert_close(ours.double(), wanted, rtol=eps, atol=1e-7, equal_nan=True)
 
 
+def _scaled(*given: torch.Tensor) -> list[torch.Tensor]:
+    return [y for x in given for y in (x * 0.3 + 1, (x * 0.3 + 1).relu())]
+
+
+def _fused(dtype: torch.dtype) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What a compiled program computes, and what torch does."""
+    given = [_x(*shape).to(dtype) for shape in HALVES]
+    _, executable = traced(_scaled, given, fuse=True)
+    return executable([*given]), _scaled(*given)
+
+
+def fuse_programs() -> None:
+    for dtype in (torch.bfloat16, torch.float16):
+        _fused(dtype)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_fused_programs_of_16_bits_round_as_torch_does(dtype: torch.dtype) -> None:
-    given = [_x(*shape).to(dtype) for shape in HALVES]
-
-    def scaled(*given: torch.Tensor) -> list[torch.Tensor]:
-        return [y for x in given for y in (x * 0.3 + 1, (x * 0.3 + 1).relu())]
-
-    for ours, theirs in zip(_by_steps(scaled)(*given), scaled(*given), strict=True):
+    compile_programs()
+    for ours, theirs in zip(*_fused(dtype), strict=True):
         assert torch.equal(ours, theirs)
-
-
-def _by_steps(function: Any) -> Any:
-    torch._dynamo.reset()
-    options = {"engine": "steps", "min_ops": 1, "fuse": True}
-    return torch.compile(function, backend="max", options=options)

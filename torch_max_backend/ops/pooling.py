@@ -8,7 +8,7 @@ import torch
 from max.dtype import DType
 from max.graph import Dim, TensorType, TensorValue, ops
 
-from torch_max_backend.convert.context import expected
+from torch_max_backend.convert.context import expected, is_used
 from torch_max_backend.graph.arguments import per_dimension
 from torch_max_backend.ops.common import reduce
 from torch_max_backend.ops.common.images import Sizes, lifted, numbers, three
@@ -26,20 +26,23 @@ def _max_pool(
     stride: list[int],
     padding: list[int],
     dilation: list[int],
-) -> tuple[TensorValue, TensorValue]:
+) -> tuple[TensorValue, TensorValue | None]:
     shape = expected(0).shape
     if reduce.is_empty(shape):
         return full(0, x.dtype, shape, x.device), full(0, DType.int64, shape, x.device)
     out = lifted(shape, spatial)
     settings = [*three(kernel, 1), *three(stride, 1), *three(padding, 0), *three(dilation, 1)]
+    # Places that nobody reads are not looked for.
+    places = out if is_used(1) else [0] * 5
     values, indices = ops.custom(
         "tmb_max_pool",
         x.device,
         [ops.reshape(x, lifted(x.shape, spatial)), *numbers(settings)],
-        [TensorType(x.dtype, out, x.device), TensorType(DType.int64, out, x.device)],
+        [TensorType(x.dtype, out, x.device), TensorType(DType.int64, places, x.device)],
         {"adaptive": adaptive},
     )
-    return ops.reshape(values.tensor, shape), ops.reshape(indices.tensor, shape)
+    found = ops.reshape(indices.tensor, shape) if is_used(1) else None
+    return ops.reshape(values.tensor, shape), found
 
 
 def averaging(
@@ -86,7 +89,7 @@ def max_pool2d(
     padding: list[int],
     dilation: list[int],
     ceil_mode: bool,
-) -> tuple[TensorValue, TensorValue]:
+) -> tuple[TensorValue, TensorValue | None]:
     """max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[],
     int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
     settings = [
@@ -103,7 +106,7 @@ def max_pool3d(
     padding: list[int],
     dilation: list[int],
     ceil_mode: bool,
-) -> tuple[TensorValue, TensorValue]:
+) -> tuple[TensorValue, TensorValue | None]:
     """max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[],
     int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"""
     settings = [
@@ -115,7 +118,7 @@ def max_pool3d(
 @map_to(aten.adaptive_max_pool2d.default, kernels="base")
 def adaptive_max_pool2d(
     self: TensorValue, output_size: list[int]
-) -> tuple[TensorValue, TensorValue]:
+) -> tuple[TensorValue, TensorValue | None]:
     """adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)"""
     return _max_pool(self, 2, True, [1], [1], [0], [1])
 
@@ -123,7 +126,7 @@ def adaptive_max_pool2d(
 @map_to(aten.adaptive_max_pool3d.default, kernels="base")
 def adaptive_max_pool3d(
     self: TensorValue, output_size: list[int]
-) -> tuple[TensorValue, TensorValue]:
+) -> tuple[TensorValue, TensorValue | None]:
     """adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)"""
     return _max_pool(self, 3, True, [1], [1], [0], [1])
 

@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.engines.steps.plans import fused_together
+from tests.engines.steps.fused_cases import fused_together
 from tests.engines.steps.random_graphs import DTYPES, MORE_DTYPES, Graph, graph_of
 
 # Operations of a graph of the command, at most.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torch_max_backend.ops  # noqa: F401  registers the lowerings
 from torch_max_backend.driver.passes import prepare
-from torch_max_backend.engines.steps import fused
 from torch_max_backend.engines.steps.planned import planned
 from torch_max_backend.engines.steps.planner.plan import JumpStep, KernelStep, Plan
 from torch_max_backend.engines.steps.run import StepExecutable
@@ -35,18 +32,6 @@ def traced(
     trace = prepare(module)
     plan = planned(trace)
     return plan, StepExecutable(plan, trace.signature, trace.constants(), fuse=fuse)
-
-
-@contextmanager
-def fused_together() -> Iterator[None]:
-    """In the body no program is compiled; behind it all that would have been are, as one library:
-    one for each costs 6 CPU seconds."""
-    found: list[Any] = []
-    with mock.patch.object(fused, "build", found.extend):
-        yield
-    wanted = fused._wanted(found)
-    fused.build(wanted)
-    assert all(map(fused.address, wanted)), "a program was not compiled"
 
 
 def kinds(plan: Plan) -> Counter[str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.engines.steps.fused_cases import compile_programs
 from tests.engines.steps.program_cases import Guarded, assert_close, execute, expected, filled, run
-from torch_max_backend.engines.steps import program_libraries
+from torch_max_backend.engines.steps import fused, program_libraries
 from torch_max_backend.engines.steps.fused_source import fused_symbol, fused_text
-from torch_max_backend.engines.steps.libraries import exported
 from torch_max_backend.engines.steps.program_libraries import prepare
 from torch_max_backend.engines.steps.program_rows import encode
 from torch_max_backend.engines.steps.programs import UNSIGNED, Instruction, Program
@@ -237,7 +236,9 @@ def test_random_programs_give_what_torchs_operators_give(seed):
             assert same.all(), f"{number} {program} {sizes} {[x.stride() for x in inputs]}"
 
 
-def test_fused_functions_give_what_the_interpreter_gives():
+def _interpreted():
+    """Rows of programs that can be compiled, their inputs, and memory for results: that of the
+    interpreter's, filled, and another."""
     rng = random.Random(1)
     cases = []
     i = Instruction
@@ -270,11 +271,19 @@ def test_fused_functions_give_what_the_interpreter_gives():
         row = run(program, sizes, inputs, made[0])
         if row.fused is not None:
             cases.append((row, inputs, made))
+    return cases
+
+
+def fuse_programs():
+    fused.build(row.fused for row, _, _ in _interpreted())
+
+
+def test_fused_functions_give_what_the_interpreter_gives():
+    compile_programs()
+    cases = [case for case in _interpreted() if fused.address(case[0].fused)]
     assert len(cases) > 12
-    fused = [row.fused for row, _, _ in cases]
-    found = exported(replace(fused_text(fused), name="fused_test"))
     for row, inputs, (wanted, outputs) in cases:
-        execute(row, inputs, outputs, found[fused_symbol(row.fused)])
+        execute(row, inputs, outputs, fused.address(row.fused))
         for out, want in zip(outputs, wanted, strict=True):
             assert ((out == want) | (out.isnan() & want.isnan())).all(), row.fused
 

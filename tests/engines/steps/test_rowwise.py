@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import pytest
 import torch
 
-from tests.engines.steps.plans import fused_together
+from tests.engines.steps.fused_cases import compile_programs
 from torch_max_backend.engines.steps import row_pairs
 from torch_max_backend.engines.steps.planner.plan import Memory, Place, Plan, ProgramStep
 from torch_max_backend.engines.steps.program_libraries import prepare
@@ -134,16 +133,14 @@ def _called(function, shape, dtype, fuse):
     return arguments, compiled(*arguments)
 
 
-@cache
-def _compile_programs():
-    with fused_together():
-        for case in CASES:
-            _called(*case, True)
+def fuse_programs():
+    for case in CASES:
+        _called(*case, True)
 
 
 @pytest.mark.parametrize(("function", "shape", "dtype"), CASES)
 def test_compiled_rows_give_the_interpreters_numbers(function, shape, dtype):
-    _compile_programs()
+    compile_programs()
     arguments, interpreted = _called(function, shape, dtype, False)
     _, results = _called(function, shape, dtype, True)
     torch.testing.assert_close(results, interpreted, rtol=0, atol=0)

@@ -3,13 +3,12 @@ complex numbers."""
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 import torch
 from torch import Tensor
 
-from tests.engines.steps.plans import fused_together, traced
+from tests.engines.steps.fused_cases import compile_programs
+from tests.engines.steps.plans import traced
 
 # Lines of less than a vector, of some, and with a rest.
 _SIZES = [(3, 4, 7), (2, 5, 64), (3, 3, 75)]
@@ -91,14 +90,12 @@ def _halves(x: Tensor) -> list[Tensor]:
     return [torch.stack([a * b, a - b], -1), (x[..., 0] + 1) * x[..., 1]]
 
 
-@cache
-def _compile_programs() -> None:
-    with fused_together():
-        for sizes in _COMPLEX:
-            traced(_shared_halves, _pairs(sizes), fuse=True)[1](_pairs(sizes))
-        for dtype in _SHORT:
-            x = _pairs((3, 16, 37))[0].to(dtype)
-            traced(_halves, [x], fuse=True)[1]([x])
+def fuse_programs() -> None:
+    for sizes in _COMPLEX:
+        traced(_shared_halves, _pairs(sizes), fuse=True)[1](_pairs(sizes))
+    for dtype in _SHORT:
+        x = _pairs((3, 16, 37))[0].to(dtype)
+        traced(_halves, [x], fuse=True)[1]([x])
 
 
 @pytest.mark.parametrize("fuse", [False, True])
@@ -106,7 +103,7 @@ def _compile_programs() -> None:
 def test_pairs(sizes: tuple[int, ...], fuse: bool) -> None:
     """Complex numbers are read and written as what holds both parts."""
     if fuse:
-        _compile_programs()
+        compile_programs()
     inputs = _pairs(sizes)
     _, executable = traced(_shared_halves, inputs, fuse=fuse)
     torch.testing.assert_close(executable([*inputs]), _shared_halves(*inputs))
@@ -116,7 +113,7 @@ def test_pairs(sizes: tuple[int, ...], fuse: bool) -> None:
 @pytest.mark.parametrize("dtype", _SHORT)
 def test_pairs_of_16_bits(dtype: torch.dtype, fuse: bool) -> None:
     if fuse:
-        _compile_programs()
+        compile_programs()
     x = _pairs((3, 16, 37))[0].to(dtype)
     _, executable = traced(_halves, [x], fuse=fuse)
     torch.testing.assert_close(executable([x]), _halves(x), rtol=0, atol=0)

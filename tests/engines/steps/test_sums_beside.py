@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.engines.steps.plans import fused_together, kinds, traced
+from tests.engines.steps.fused_cases import compile_programs
+from tests.engines.steps.plans import kinds, traced
 
 
 def _x(*shape: int) -> Tensor:
@@ -49,11 +49,9 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-@cache
-def _compile_programs() -> None:
-    with fused_together():
-        for function, inputs, _ in CASES.values():
-            traced(function, inputs, fuse=True)[1]([*inputs])
+def fuse_programs() -> None:
+    for function, inputs, _ in CASES.values():
+        traced(function, inputs, fuse=True)[1]([*inputs])
 
 
 @pytest.mark.parametrize("fuse", [False, True])
@@ -61,7 +59,7 @@ def _compile_programs() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_values(case: str, threads: int, fuse: bool) -> None:
     if fuse:
-        _compile_programs()
+        compile_programs()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
