@@ -6,8 +6,94 @@ from std.sys import simd_width_of
 
 from ..core.indices import check_range
 from ..core.lines import each_line
-from ..core.memory import untracked
+from ..core.memory import Address, untracked
 from ..indexing.combining import combined, neutral
+
+
+# Vectors of a row whose sums are in registers while the rows of a bag are added up.
+comptime VECTORS = 8
+
+
+@fieldwise_init
+struct _Bag[dtype: DType](TrivialRegisterPassable):
+    """The rows `table[index[j], columns]` of a bag, each times `scales[j]` if they are `scaled`."""
+
+    var table: Address[Self.dtype]
+    var rows: Int
+    var columns: Int
+    var index: Address[DType.int64]
+    var scales: Address[Self.dtype]
+    var scaled: Bool
+    var count: Int
+    var left_out: Int
+
+    @always_inline
+    def row(self, j: Int) -> Int:
+        """The number of a row, -1 if it counts for nothing."""
+        var row = Int(self.index[unsafe_offset=j])
+        return -1 if row == self.left_out or row >= self.rows else row
+
+    @always_inline
+    def size(self) -> Int:
+        """How many rows count."""
+        var used = 0
+        for j in range(self.count):
+            used += Int(self.row(j) >= 0)
+        return used
+
+    @always_inline
+    def _add[
+        width: Int, vectors: Int
+    ](self, to: Address[Self.dtype], first: Int, divisor: Scalar[Self.dtype]):
+        """The sums of columns from `first` on, divided by `divisor`."""
+        var sums = Array[SIMD[Self.dtype, width], vectors](fill=SIMD[Self.dtype, width](0))
+        for j in range(self.count):
+            var row = self.row(j)
+            if row < 0:
+                continue
+            var values = self.table.unsafe_offset(row * self.columns + first)
+            var scale = SIMD[Self.dtype, width](1)
+            if self.scaled:
+                scale = SIMD[Self.dtype, width](self.scales[unsafe_offset=j])
+            comptime for v in range(vectors):
+                sums[v] += values.unsafe_load[width=width](v * width) * scale
+        comptime for v in range(vectors):
+            var mean = sums[v] / SIMD[Self.dtype, width](divisor)
+            to.unsafe_store(first + v * width, mean)
+
+    @always_inline
+    def sum[width: Int](self, to: Address[Self.dtype], divisor: Scalar[Self.dtype]):
+        """The sum of the rows, divided by `divisor`."""
+        var first = 0
+        comptime if width > 1:
+            while first + VECTORS * width <= self.columns:
+                self._add[width, VECTORS](to, first, divisor)
+                first += VECTORS * width
+            while first + width <= self.columns:
+                self._add[width, 1](to, first, divisor)
+                first += width
+        while first < self.columns:
+            self._add[1, 1](to, first, divisor)
+            first += 1
+
+    @always_inline
+    def largest(self, to: Address[Self.dtype], places: Address[DType.int64]):
+        """The largest number of each column, and the row where it is."""
+        for i in range(self.columns):
+            to[unsafe_offset=i] = 0
+            places[unsafe_offset=i] = 0
+        var first = True
+        for j in range(self.count):
+            var row = self.row(j)
+            if row < 0:
+                continue
+            var values = self.table.unsafe_offset(row * self.columns)
+            for i in range(self.columns):
+                var value = values[unsafe_offset=i]
+                if first or value > to[unsafe_offset=i]:
+                    to[unsafe_offset=i] = value
+                    places[unsafe_offset=i] = Int64(row)
+            first = False
 
 
 @register("tmb_embedding_bag")
@@ -81,47 +167,26 @@ struct EmbeddingBag:
             var end = count
             if bag + 1 < known:
                 end = max(start, min(count, Int(fp[unsafe_offset=bag + 1])))
-            var total = op.unsafe_offset(bag * columns)
-            var places = cp.unsafe_offset(bag * columns)
-            comptime width = simd_width_of[dtype]() if target == "cpu" else 1
-            for i in range(columns):
-                total[unsafe_offset=i] = 0
-                comptime if kind == "max":
-                    places[unsafe_offset=i] = 0
-            var used = 0
             for j in range(start, end):
                 bp[unsafe_offset=j] = Int64(bag)
-                var row = Int(ip[unsafe_offset=j])
-                if row == left_out or row < 0 or row >= rows:
-                    continue
-                var values = wp.unsafe_offset(row * columns)
-                comptime if kind == "max":
-                    for i in range(columns):
-                        var value = values[unsafe_offset=i]
-                        if used == 0 or value > total[unsafe_offset=i]:
-                            total[unsafe_offset=i] = value
-                            places[unsafe_offset=i] = Int64(row)
-                else:
-                    var scale = Scalar[dtype](1)
-                    if scaled:
-                        scale = sp[unsafe_offset=j]
-                    var i = 0
-                    while i + width <= columns:
-                        total.unsafe_store[width=width](
-                            i,
-                            total.unsafe_load[width=width](i)
-                            + values.unsafe_load[width=width](i) * scale,
-                        )
-                        i += width
-                    while i < columns:
-                        total[unsafe_offset=i] += values[unsafe_offset=i] * scale
-                        i += 1
-                used += 1
+            comptime width = simd_width_of[dtype]() if target == "cpu" else 1
+            var it = _Bag(
+                wp,
+                rows,
+                columns,
+                ip.unsafe_offset(start),
+                sp.unsafe_offset(start),
+                scaled,
+                end - start,
+                left_out,
+            )
+            var used = it.size()
             zp[unsafe_offset=bag] = Int64(used)
-            comptime if kind == "mean":
-                if used > 1:
-                    for i in range(columns):
-                        total[unsafe_offset=i] /= Scalar[dtype](used)
+            var total = op.unsafe_offset(bag * columns)
+            comptime if kind == "max":
+                it.largest(total, cp.unsafe_offset(bag * columns))
+            else:
+                it.sum[width](total, Scalar[dtype](max(1, used) if kind == "mean" else 1))
 
         each_line[target=target](work, bags, columns * max(1, count // max(1, bags)), ctx)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.conformance.program import Program
 
 # One program in so many, chosen by its name. At least one in twenty of torch's samples.
-SHARES = {"op_db": 14, "complex": 21, "ops.test_data_sizes": 12, "others": 60}
+SHARES = {"op_db": 14, "complex": 21, "ops.test_data_sizes": 28, "others": 57}
 # Modules whose function `_programs` makes them.
 MODULES = (
     "conformance.test_special_values", "convert.test_fusion_barriers",
