@@ -9,15 +9,18 @@ tests also notice recompilations.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from tests.conformance.program import Program
 
 
 @dataclass
@@ -57,13 +60,18 @@ class Precompiled:
         cases: The programs, by name.
         scripts: Others, that compile functions themselves.
         engine: ``"steps"`` or ``"max"``.
+        compiled: What has MAX compile their graphs; by default, one module of them.
 
     Attributes:
         loaded: How many graphs torch.compile has asked for since it was last set to 0.
     """
 
     def __init__(
-        self, cases: Mapping[str, Case], scripts: Iterable[Script] = (), engine: str = "steps"
+        self,
+        cases: Mapping[str, Case],
+        scripts: Iterable[Script] = (),
+        engine: str = "steps",
+        compiled: Callable[[Sequence[Program]], None] | None = None,
     ) -> None:
         self.cases = cases
         self.engine = engine
@@ -76,7 +84,10 @@ class Precompiled:
             # What fails here fails again in the script's own test.
             with self._collecting(), contextlib.suppress(Exception):
                 self.run(script)
-        self._compile()
+        if engine == "steps":
+            self._plan()
+        else:
+            self._compile(compiled)
 
     def compiled(self, name: str) -> Callable[..., Any]:
         """The compiled function of a program; to be called inside ``serving``."""
@@ -168,37 +179,47 @@ class Precompiled:
         run = make_boxed_func(module.forward)
         return CompiledGraph(run, entry, trace.signature, {}, static)
 
-    def _compile(self) -> None:
-        from tests.support.module_cache import models_of
+    def _plan(self) -> None:
         from torch_max_backend.driver.passes import own_modes
-        from torch_max_backend.engines.max.module import build_module
         from torch_max_backend.engines.steps.planned import planned
         from torch_max_backend.engines.steps.serialize import deserialized, serialized
 
-        if self.engine == "steps":
-            with own_modes():
-                # As the next process finds them.
-                self._models = {
-                    entry: deserialized(serialized(planned(trace)))
-                    for entry, trace in self._traces.items()
-                }
-            return
-        # Graphs that differ in the strides of arguments alone are one for MAX.
-        texts = {e: str(build_module([t])[0].mlir_module) for e, t in self._traces.items()}
-        traces = {texts[entry]: trace for entry, trace in self._traces.items()}
-        mlir, libraries = build_module(list(traces.values()))
-        models = models_of(mlir, libraries, f"{len(traces)} graphs")
-        by_text = dict(zip(traces, models, strict=True))
-        self._models = {entry: by_text[text] for entry, text in texts.items()}
+        with own_modes():
+            # As the next process finds them.
+            self._models = {
+                entry: deserialized(serialized(planned(trace)))
+                for entry, trace in self._traces.items()
+            }
+
+    def _compile(self, compiled: Callable[[Sequence[Program]], None] | None) -> None:
+        from tests.conformance.modules import compile_module_of
+        from tests.conformance.program import Program
+
+        programs = {e: Program(e, _traced, (), trace=trace) for e, trace in self._traces.items()}
+        (compiled or compile_module_of)(list(programs.values()))
+        for entry, program in programs.items():
+            if program.error is not None:
+                raise program.error
+            self._models[entry] = program.model
+
+
+def _traced(*tensors: torch.Tensor) -> Any:
+    raise AssertionError("only the trace of a program that was collected is there")
 
 
 @cache
 def whole_programs_by_max() -> Precompiled:
-    """The cases of the two test modules that run in one worker, in one module of MAX's."""
+    """The cases of the test modules that run in one worker, in one module of MAX's, together with
+    what ``test_by_max.py`` chooses: a module costs 30 CPU seconds, and each family of kernels in it
+    5 to 15, however many graphs there are."""
     from tests import test_compiler
+    from tests.conformance.test_by_max import compile_chosen_with
     from tests.engines.max import test_executable
+    from tests.ops import test_higher_order
 
-    return Precompiled({**test_compiler.CASES, **test_executable.CASES}, engine="max")
+    modules = (test_compiler, test_executable, test_higher_order)
+    cases = {name: case for module in modules for name, case in module.CASES.items()}
+    return Precompiled(cases, engine="max", compiled=compile_chosen_with)
 
 
 @dataclass

@@ -69,7 +69,8 @@ def _compile(programs: list[Program]) -> None:
         return
     model_of = dict(zip(unique, models, strict=True))
     for program, trace, key in zip(programs, traces, keys, strict=True):
-        executable = Executable(model_of[key], trace.signature, trace.constants())
+        program.model = model_of[key]
+        executable = Executable(program.model, trace.signature, trace.constants())
         program.executable = with_pairs(executable, trace.signature)
 
 

@@ -32,6 +32,7 @@ class Program:
         dynamic: Trace with symbolic sizes.
         wide: The function with float64 instead of the dtypes that it asks for itself, if it does.
         error: What tracing or conversion raised, if anything.
+        model: MAX's model of the graph, if MAX has compiled it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Program:
     wide: Callable[..., Any] | None = None
     error: Exception | None = None
     trace: Trace | None = field(default=None, repr=False)
+    model: Any = field(default=None, repr=False)
     executable: Callable[[list[Any]], list[Any]] | None = field(default=None, repr=False)
 
     def run(self, tensors: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:

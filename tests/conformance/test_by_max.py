@@ -1,10 +1,9 @@
-"""A share of the programs that other tests run as steps, by MAX's engine: all of them in one
-module, which costs 20 CPU seconds and two to ten more a program."""
+"""A share of the programs that other tests run as steps, by MAX's engine."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from tests.conformance import test_complex, test_op_db
 from tests.conformance.tables import ENTRIES
 from tests.gemm_providers.test_products import by_other_provider
 from tests.ops import random_cases
-from tests.support.groups import compile_group
+from tests.precompiled import whole_programs_by_max
 
 if TYPE_CHECKING:
     from tests.conformance.program import Program
@@ -61,33 +60,42 @@ def _chosen(source: str) -> Iterator[Program]:
 
 @cache
 def _programs() -> dict[str, list[Program]]:
-    """The chosen programs by where they come from, compiled."""
-    from tests.conformance.modules import compile_module_of
-
+    """The chosen programs by where they come from."""
     chosen = {source: list(_chosen(source)) for source in (*SOURCES, "random")}
     chosen["other provider"] = by_other_provider()
-    compile_module_of([p for found in chosen.values() for p in found])
     # Of some modules there is none.
     others = [p for module in MODULES for p in chosen.pop(module)]
     return {**chosen, "others": others}
 
 
-@compile_group("by max", weight=10)
+def compile_chosen_with(more: Sequence[Program]) -> None:
+    """Have MAX compile the chosen programs and some others, in one module."""
+    from tests.conformance.modules import compile_module_of
+
+    compile_module_of([*(p for found in _programs().values() for p in found), *more])
+
+
+def _compiled(source: str) -> list[Program]:
+    whole_programs_by_max()
+    return _programs()[source]
+
+
+@pytest.mark.xdist_group("compile-0")
 @pytest.mark.parametrize("source", [*SHARES, "other provider"])
 def test_agrees_with_eager(source: str) -> None:
     from tests.conformance.reference import complaint
 
-    found = {program.name: complaint(program) for program in _programs()[source]}
+    found = {program.name: complaint(program) for program in _compiled(source)}
     if source == "other provider" and not found:
         pytest.skip("this machine has one provider of products")
     assert found
     assert not any(found.values()), {name: text for name, text in found.items() if text}
 
 
-@compile_group("by max", weight=10)
+@pytest.mark.xdist_group("compile-0")
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_numbers_are_those_of_steps(name: str) -> None:
-    by_max = next(p for p in _programs()["random"] if p.name == name)
+    by_max = next(p for p in _compiled("random") if p.name == name)
     case, kind = name.split("-")
     by_steps = random_cases.drawn(case, kind=kind)
     torch.manual_seed(0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,13 +9,10 @@ from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
+from tests.precompiled import Case, whole_programs_by_max
 from tests.support.groups import compile_group
-from tests.support.module_cache import kept_compiles
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-group = compile_group("higher_order", weight=4)
+group = compile_group("higher_order")
 
 
 # Without matrix products, for which MAX compiles a third longer.
@@ -59,27 +53,29 @@ def _arguments(rows: int) -> list[Tensor]:
     return [torch.randn(rows, 4), torch.randn(4, 4) / 4, torch.tensor(5), torch.randn(6, 4)]
 
 
-@cache
-def _compiled() -> Callable[..., Any]:
-    from torch_max_backend import max_backend
-
-    # Steps have tests of their own.
-    options = {"engine": "max"}
-    return torch.compile(_everything, backend=max_backend, fullgraph=True, options=options)
-
-
-@group
-@kept_compiles()
-@pytest.mark.parametrize(("rows", "sign"), [(3, 1), (3, -1), (3, 100), (5, None), (8, None)])
-def test_all_in_one_graph(rows: int, sign: int | None) -> None:
+def _dynamic_arguments(rows: int, sign: int | None) -> list[Tensor]:
     x, *rest = _arguments(rows)
     if sign is not None:
         x = x.abs() * sign
     torch._dynamo.mark_dynamic(x, 0)
-    with torch.no_grad():
-        ours, theirs = _compiled()(x, *rest), _everything(x, *rest)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b)
+    return [x, *rest]
+
+
+# By MAX: steps have tests of their own.
+CASES = {
+    "everything": Case(lambda: _everything, lambda: [tuple(_dynamic_arguments(3, 1))], dynamic=None)
+}
+
+
+@pytest.mark.xdist_group("compile-0")
+def test_all_in_one_graph() -> None:
+    with whole_programs_by_max().serving() as programs, torch.no_grad():
+        compiled = programs.compiled("everything")
+        for rows, sign in (3, 1), (3, -1), (3, 100), (5, None), (8, None):
+            given = _dynamic_arguments(rows, sign)
+            for ours, theirs in zip(compiled(*given), _everything(*given), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        assert programs.loaded == 1
 
 
 @group
