@@ -117,10 +117,13 @@ struct _Job[Task: _Task](Movable):
 
 # Shares of the tasks at most: threads beyond help the others.
 comptime SHARES = 64
-# Nanoseconds lost to waiting after which the calling thread works alone for a while, how many times
-# the lost ones that while is, and how long at most.
-comptime LOSS = 6_000_000
-comptime ALONE = 10
+# Nanoseconds lost to waiting after which the calling thread works alone for a while, more than another
+# process's threads cost that wait in a loop after their work, and after which it does so again.
+comptime LOSS = 16_000_000
+comptime NEXT_LOSS = 4_000_000
+# That while at first, and at most: each next one is twice as long until the team is worth it again,
+# because another process often has the cores for some milliseconds only.
+comptime ALONE = 3_000_000
 comptime ALONE_AT_MOST = 500_000_000
 
 
@@ -132,22 +135,26 @@ struct _Balance(ImplicitlyCopyable):
     Fields:
         lost: Nanoseconds that the calling threads lost to it lately, against working alone.
         alone_until: The time at which it is tried again.
+        pause: How long the calling threads work alone the next time.
     """
 
     var lost: Int
     var alone_until: Int
+    var pause: Int
 
     def count(mut self, taken: Int, alone: Int, now: Int):
         """Notes how long tasks took, and what they take one thread."""
         self.lost = max(0, self.lost + taken - alone)
-        if self.lost > LOSS:
-            self.alone_until = now + min(ALONE * self.lost, ALONE_AT_MOST)
-            # The next loss shows that nothing has changed.
-            self.lost = LOSS // 2
+        if self.lost == 0:
+            self.pause = ALONE
+        elif self.lost > LOSS:
+            self.alone_until = now + self.pause
+            self.pause = min(2 * self.pause, ALONE_AT_MOST)
+            self.lost = LOSS - NEXT_LOSS
 
 
 def _new_balance() -> _Balance:
-    return _Balance(0, 0)
+    return _Balance(0, 0, ALONE)
 
 
 # One for the libraries of all kernels.

@@ -10,7 +10,7 @@ from std.memory import Pointer
 from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
 
-from ..core.memory import Address, untracked
+from ..core.memory import Address, line_start, spare, untracked
 from ..core.vectors import MANY_REGISTERS
 from ..mathematics.float8 import widened
 
@@ -29,6 +29,11 @@ comptime MIDDLE = 8 if _high() > 8 else 4
 comptime LOW = MIDDLE // 2
 # Bytes of a cache line.
 comptime LINE = 64
+# Bytes of a right operand that stays in the second cache.
+comptime NEAR = 256 * 1024
+# Whether rows of the left operand are read where they lie if that is all they are needed for: there
+# are registers for the addresses of 6 rows, not for those of 14.
+comptime DIRECT = not MANY_REGISTERS
 # Steps of a tile between two times that it asks for memory, and steps of one turn of its loop: a
 # step of the 6 rows that 16 registers hold takes so little time that both would show.
 comptime STRETCH = 4 if MANY_REGISTERS else 32
@@ -212,10 +217,16 @@ struct Ahead[dtype: DType](TrivialRegisterPassable):
         """Shares `first` to `last` of `shares` of `matrix[depth, columns]`."""
         self.matrix = matrix
         self.across = matrix.column == 1
+        self.size = 0
+        self.line = 0
+        self.at = 0
+        self.left = 0
+        if columns == 0:
+            # The divisions would take a tenth of a small tile's time.
+            return
         var lines = depth if self.across else columns
         self.size = columns if self.across else depth
         self.line = first * lines // shares
-        self.at = 0
         var end = min(last, shares) * lines // shares
         self.left = (end - self.line) * ceildiv(self.size, LINE // size_of[Scalar[Self.dtype]]())
 
@@ -237,16 +248,19 @@ struct Ahead[dtype: DType](TrivialRegisterPassable):
 
 @always_inline
 def _add_step[
-    dtype: DType, right_type: DType, width: Int, count: Int, //, high: Int
+    dtype: DType, right_type: DType, width: Int, count: Int, high: Int, //
 ](
-    mut sums: Array[SIMD[dtype, width], count], a: Address[dtype], b: Address[right_type]
+    mut sums: Array[SIMD[dtype, width], count],
+    lines: Array[Address[dtype], high],
+    at: Int,
+    b: Address[right_type],
 ):
-    """Adds the products of one column of the left panel and one row of the right one."""
+    """Adds the products of one column of the left operand and one row of the right one."""
     var right = Array[SIMD[dtype, width], WIDE](fill=SIMD[dtype, width](0))
     comptime for j in range(WIDE):
         right[j] = widened[dtype](b.unsafe_load[width=width](j * width))
     comptime for i in range(high):
-        var left = SIMD[dtype, width](a[unsafe_offset=i])
+        var left = SIMD[dtype, width](lines[i][unsafe_offset=at])
         comptime for j in range(WIDE):
             sums[i * WIDE + j] = left.fma(right[j], sums[i * WIDE + j])
 
@@ -254,9 +268,10 @@ def _add_step[
 # In a function of its own the sums stay in registers whatever is around the call.
 @no_inline
 def _tile[
-    dtype: DType, right_type: DType, next: DType, //, high: Int
+    dtype: DType, right_type: DType, next: DType, //, high: Int, direct: Bool = False
 ](
     a: Address[dtype],
+    left_row: Int,
     b: Address[right_type],
     right_row: Int,
     depth: Int,
@@ -267,25 +282,40 @@ def _tile[
     added: Bool,
     var ahead: Ahead[next],
 ):
-    """One tile of the result from a panel of the left operand and rows of the right one, which
-    lie `right_row` apart; `added` to what is there."""
+    """One tile of the result from a panel of the left operand, or if `direct` from its `rows`, which
+    lie `left_row` apart, and rows of the right one, which lie `right_row` apart; `added` to what is
+    there."""
     comptime width = simd_width_of[dtype]()
     var sums = Array[SIMD[dtype, width], high * WIDE](fill=SIMD[dtype, width](0))
-    var ap = a
+    # The numbers of a step lie side by side in a panel, and in lines of their own elsewhere.
+    comptime apart = 1 if direct else high
+    var lines = Array[Address[dtype], high](fill=a)
+    comptime for i in range(high):
+        comptime if direct:
+            # What is behind the last row counts for nothing.
+            lines[i] = a.unsafe_offset(min(i, rows - 1) * left_row)
+        else:
+            lines[i] = a.unsafe_offset(i)
+    var at = 0
     var bp = b
-    var some = ceildiv(ahead.left * STRETCH, depth)
-    for begun in range(0, depth, STRETCH):
-        var steps = min(STRETCH, depth - begun)
+    var stretch = depth
+    var some = 0
+    if ahead.left > 0:
+        stretch = STRETCH
+        some = ceildiv(ahead.left * STRETCH, depth)
+    for begun in range(0, depth, stretch):
+        var steps = min(stretch, depth - begun)
         for _ in range(steps // UNROLLED):
             comptime for u in range(UNROLLED):
-                _add_step[high](sums, ap.unsafe_offset(u * high), bp)
+                _add_step(sums, lines, at + u * apart, bp)
                 bp = bp.unsafe_offset(right_row)
-            ap = ap.unsafe_offset(UNROLLED * high)
+            at += UNROLLED * apart
         for _ in range(steps % UNROLLED):
-            _add_step[high](sums, ap, bp)
-            ap = ap.unsafe_offset(high)
+            _add_step(sums, lines, at, bp)
+            at += apart
             bp = bp.unsafe_offset(right_row)
-        ahead.bring(some)
+        if some > 0:
+            ahead.bring(some)
     if rows == high and columns == WIDE * width:
         comptime for i in range(high):
             comptime for j in range(WIDE):
@@ -366,7 +396,7 @@ def pack_left[
 
 @always_inline
 def tiles[
-    dtype: DType, right_type: DType, next: DType, //
+    dtype: DType, right_type: DType, next: DType, //, direct: Bool = False
 ](
     rows: Int,
     columns: Int,
@@ -379,23 +409,31 @@ def tiles[
     added: Bool,
     following: Matrix[next],
     next_columns: Int,
+    left_row: Int = 0,
 ):
     """The tiles of one panel of the right operand, whose rows lie `right_row` apart, while the
-    `following` one comes nearer."""
+    `following` one comes nearer. `left` has panels, or if `direct` rows that lie `left_row`
+    apart."""
     comptime high = _high()
     var i = 0
     while i < rows:
         var height = _height(rows - i)
         var ahead = Ahead(following, depth, next_columns, i, i + height, rows)
         var count = min(height, rows - i)
-        var panel = left.unsafe_offset(i * depth)
+        var panel = left.unsafe_offset(i * (left_row if direct else depth))
         var to = c.unsafe_offset(i * row)
         if height == high:
-            _tile[high](panel, right, right_row, depth, to, row, count, columns, added, ahead)
+            _tile[high, direct](
+                panel, left_row, right, right_row, depth, to, row, count, columns, added, ahead
+            )
         elif height == MIDDLE:
-            _tile[MIDDLE](panel, right, right_row, depth, to, row, count, columns, added, ahead)
+            _tile[MIDDLE, direct](
+                panel, left_row, right, right_row, depth, to, row, count, columns, added, ahead
+            )
         else:
-            _tile[LOW](panel, right, right_row, depth, to, row, count, columns, added, ahead)
+            _tile[LOW, direct](
+                panel, left_row, right, right_row, depth, to, row, count, columns, added, ahead
+            )
         i += height
 
 
@@ -466,31 +504,49 @@ def product[
                     c[unsafe_offset = i * row + j] = 0
         return
     var once = reads_once(m)
-    var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, min(DEPTH, k)) + width)
+    comptime more = width + spare[sum]()
+    var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, min(DEPTH, k)) + more)
     var right = List[Scalar[sum]](
-        unsafe_uninit_length=right_size[sum](panel if once else n, min(DEPTH, k)) + width
+        unsafe_uninit_length=right_size[sum](panel if once else n, min(DEPTH, k)) + more
     )
-    var lp = untracked(left.unsafe_ptr())
-    var rp = untracked(right.unsafe_ptr())
+    var lp = line_start(left.unsafe_ptr())
+    var rp = line_start(right.unsafe_ptr())
     if once:
+        # What is in the second cache already need not come nearer.
+        var near = n * k * size_of[Scalar[b_type]]() <= NEAR
         for p in range(0, k, DEPTH):
             var depth = min(DEPTH, k - p)
-            pack_left(lp, a.from_(0, p), m, depth)
+            var packed = True
+            comptime if DIRECT and a_type == sum:
+                packed = a.column != 1
+            if packed:
+                pack_left(lp, a.from_(0, p), m, depth)
             for j in range(0, n, panel):
                 var columns = min(panel, n - j)
                 pack[panel](rp, b.from_(p, j).turned(), columns, depth)
+                var next_columns = 0 if near else min(panel, max(0, n - j - panel))
+                var following = b.from_(p, j + panel)
+                var to = c.unsafe_offset(j)
+                var later = added or p != 0
+                comptime if DIRECT and a_type == sum:
+                    if not packed:
+                        tiles[True](
+                            m,
+                            columns,
+                            depth,
+                            rebind[Address[sum]](a.at(0, p)),
+                            rp,
+                            panel,
+                            to,
+                            row,
+                            later,
+                            following,
+                            next_columns,
+                            a.row,
+                        )
+                        continue
                 tiles(
-                    m,
-                    columns,
-                    depth,
-                    lp,
-                    rp,
-                    panel,
-                    c.unsafe_offset(j),
-                    row,
-                    added or p != 0,
-                    b.from_(p, j + panel),
-                    min(panel, max(0, n - j - panel)),
+                    m, columns, depth, lp, rp, panel, to, row, later, following, next_columns
                 )
     else:
         for j in range(0, n, COLUMNS):
