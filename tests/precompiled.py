@@ -219,6 +219,7 @@ def whole_programs_by_max() -> Precompiled:
 
     modules = (test_compiler, test_executable, test_higher_order)
     cases = {name: case for module in modules for name, case in module.CASES.items()}
+    assert len(cases) == sum(len(module.CASES) for module in modules), "two cases have one name"
     return Precompiled(cases, engine="max", compiled=compile_chosen_with)
 
 

@@ -4,9 +4,8 @@ lengths with a large prime factor."""
 from extensibility import InputTensor, OutputTensor, register
 from max.gpu.host import DeviceContext
 from std.math import ceildiv, sqrt
-from std.sys import size_of
 
-from ..core.memory import Address, untracked
+from ..core.memory import Address, line_start, untracked
 from ..core.team import in_numbered_ranges, task_count
 from .gpu import on_gpu
 from .lines import C2C, C2C_REAL, C2R, R2C, R2C_FULL, mirror
@@ -14,13 +13,6 @@ from .several import Columns, LINE, Lines
 
 # Steps that a task should have at least.
 comptime GRAIN = 32768
-
-
-@always_inline
-def _from_a_line[dtype: DType, //](mut memory: List[Scalar[dtype]]) -> Address[dtype]:
-    """Memory from where a cache line begins; up to `LINE` numbers before it are lost."""
-    var start = untracked(memory.unsafe_ptr())
-    return start.unsafe_offset(-Int(start) % 64 // size_of[Scalar[dtype]]())
 
 
 def _on_cpu[
@@ -41,7 +33,7 @@ def _on_cpu[
     var memory = List[Scalar[dtype]](
         unsafe_uninit_length=tasks * all.scratch() + all.tables.size + LINE
     )
-    var spare = _from_a_line(memory)
+    var spare = line_start(memory.unsafe_ptr())
     all.tables.fill(spare.unsafe_offset(tasks * all.scratch()), spare)
 
     def some(task: Int, lower: Int, upper: Int) {
@@ -76,7 +68,7 @@ def _columns_on_cpu[
     var memory = List[Scalar[dtype]](
         unsafe_uninit_length=tasks * all.scratch() + all.tables.size + LINE
     )
-    var spare = _from_a_line(memory)
+    var spare = line_start(memory.unsafe_ptr())
     all.tables.fill(spare.unsafe_offset(tasks * all.scratch()), spare)
 
     def some(task: Int, lower: Int, upper: Int) {var x, var y, var all, var spare}:
@@ -118,7 +110,7 @@ def _images_on_cpu[
     var memory = List[Scalar[dtype]](
         unsafe_uninit_length=tasks * each + lines.tables.size + columns.tables.size + LINE
     )
-    var spare = _from_a_line(memory)
+    var spare = line_start(memory.unsafe_ptr())
     var tables = spare.unsafe_offset(tasks * each)
     lines.tables.fill(tables, spare)
     columns.tables.fill(tables.unsafe_offset(lines.tables.size), spare)

@@ -12,9 +12,9 @@ from std.memory import Pointer, bitcast
 from std.sys import get_defined_string
 from std.sys.intrinsics import PrefetchOptions, llvm_intrinsic, prefetch
 
-from ..core.memory import Address, untracked
+from ..core.memory import CACHE_LINE, Address, untracked
 from ..core.team import STEPS
-from .panels import LINE, Matrix, transpose
+from .panels import Matrix, transpose
 
 comptime UNIT = get_defined_string["TMB_BFLOAT16", ""]() if STEPS else ""
 
@@ -194,7 +194,7 @@ struct Tiles[Kind: Registers & Deinitable = Amx](Unit):
                 var line = lines.unsafe_offset(i * SIDE * apart + p)
                 self.registers.load[4 + i](line, 2 * apart)
             comptime for j in range(wide):
-                self.registers.load[6 + j](panels.unsafe_offset(j * panel + p * SIDE), LINE)
+                self.registers.load[6 + j](panels.unsafe_offset(j * panel + p * SIDE), CACHE_LINE)
             comptime for i in range(high):
                 comptime for j in range(wide):
                     self.registers.multiply[2 * i + j, 4 + i, 6 + j]()

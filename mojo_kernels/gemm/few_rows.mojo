@@ -5,12 +5,12 @@ from std.math import ceildiv
 from std.sys import simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, prefetch
 
-from ..core.memory import Address, untracked
+from ..core.memory import CACHE_LINE, Address, untracked
 from ..core.rounding import from_bits
 from ..core.vectors import MANY_REGISTERS, below, totals
 from ..mathematics.float8 import widened
 from .bfloat16 import SIDE, UNIT, dots
-from .panels import LINE, WIDE, Matrix, left_size, pack_left, tiles
+from .panels import WIDE, Matrix, left_size, pack_left, tiles
 
 # Rows of a result that count as few: where fewer sums fit in registers, more are worth a copy.
 comptime FEW = 48 if MANY_REGISTERS else 16
@@ -307,7 +307,7 @@ def _dots[
     """The dot products of `rows` rows with a group of columns, while columns `first` to `last` of
     the `following` group come nearer."""
     comptime width = simd_width_of[sum]()
-    comptime line = LINE // size_of[Scalar[b_type]]()
+    comptime line = CACHE_LINE // size_of[Scalar[b_type]]()
     var sums = Array[SIMD[sum, width], rows * ACROSS](fill=SIMD[sum, width](0))
     var whole = depth // width * width
     var right = Array[Address[b_type], ACROSS](fill=b.at(0, 0))

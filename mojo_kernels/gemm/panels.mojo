@@ -10,7 +10,7 @@ from std.memory import Pointer
 from std.sys import CompilationTarget, simd_width_of, size_of
 from std.sys.intrinsics import PrefetchOptions, masked_load, masked_store, prefetch
 
-from ..core.memory import Address, line_start, spare, untracked
+from ..core.memory import CACHE_LINE, Address, line_start, spare, untracked
 from ..core.vectors import MANY_REGISTERS
 from ..mathematics.float8 import widened
 
@@ -27,8 +27,6 @@ comptime TALL = TILES * _high()
 # Rows of lower tiles, for what is left of the rows.
 comptime MIDDLE = 8 if _high() > 8 else 4
 comptime LOW = MIDDLE // 2
-# Bytes of a cache line.
-comptime LINE = 64
 # Bytes of a right operand that stays in the second cache.
 comptime NEAR = 256 * 1024
 # Whether rows of the left operand are read where they lie if that is all they are needed for: there
@@ -228,7 +226,7 @@ struct Ahead[dtype: DType](TrivialRegisterPassable):
         self.size = columns if self.across else depth
         self.line = first * lines // shares
         var end = min(last, shares) * lines // shares
-        self.left = (end - self.line) * ceildiv(self.size, LINE // size_of[Scalar[Self.dtype]]())
+        self.left = (end - self.line) * ceildiv(self.size, CACHE_LINE // size_of[Scalar[Self.dtype]]())
 
     @always_inline
     def bring(mut self, some: Int):
@@ -239,7 +237,7 @@ struct Ahead[dtype: DType](TrivialRegisterPassable):
             prefetch[PrefetchOptions().for_read().medium_locality().to_data_cache()](
                 self.matrix.at(row, column)
             )
-            self.at += LINE // size_of[Scalar[Self.dtype]]()
+            self.at += CACHE_LINE // size_of[Scalar[Self.dtype]]()
             if self.at >= self.size:
                 self.at = 0
                 self.line += 1
@@ -298,13 +296,9 @@ def _tile[
             lines[i] = a.unsafe_offset(i)
     var at = 0
     var bp = b
-    var stretch = depth
-    var some = 0
-    if ahead.left > 0:
-        stretch = STRETCH
-        some = ceildiv(ahead.left * STRETCH, depth)
-    for begun in range(0, depth, stretch):
-        var steps = min(stretch, depth - begun)
+    var some = 0 if ahead.left == 0 else ceildiv(ahead.left * STRETCH, depth)
+    for begun in range(0, depth, STRETCH):
+        var steps = min(STRETCH, depth - begun)
         for _ in range(steps // UNROLLED):
             comptime for u in range(UNROLLED):
                 _add_step(sums, lines, at + u * apart, bp)
@@ -314,8 +308,7 @@ def _tile[
             _add_step(sums, lines, at, bp)
             at += apart
             bp = bp.unsafe_offset(right_row)
-        if some > 0:
-            ahead.bring(some)
+        ahead.bring(some)
     if rows == high and columns == WIDE * width:
         comptime for i in range(high):
             comptime for j in range(WIDE):
