@@ -237,22 +237,14 @@ def test_random_programs_give_what_torchs_operators_give(seed):
 
 
 def _interpreted():
-    """Rows of programs that can be compiled, their inputs, and memory for results: that of the
-    interpreter's, filled, and another."""
+    """Rows of programs that can be compiled, their inputs, the interpreter's results and memory for
+    others."""
     rng = random.Random(1)
     cases = []
-    i = Instruction
-    activation = Program(
-        ("float32", "float32"),
-        (
-            i("mul", "float32", (0, 1)),
-            i("exp", "float32", (2,)),
-            i("add", "float32", (3, 0)),
-            i("sigmoid", "float32", (4,)),
-        ),
-        (5, 3),
-        (("sum", 4), ("max", 1)),
-    )
+    names = (("mul", (0, 1)), ("exp", (2,)), ("add", (3, 0)), ("sigmoid", (4,)))
+    instructions = tuple(Instruction(name, "float32", values) for name, values in names)
+    reductions = (("sum", 4), ("max", 1))
+    activation = Program(("float32", "float32"), instructions, (5, 3), reductions)
     for number in range(24):
         dtypes = rng.choice([["float32"], ["float32", "int64"], ["bfloat16", "float32"]])
         program, types = _random_program(rng, dtypes)
