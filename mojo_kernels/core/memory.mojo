@@ -28,5 +28,4 @@ def line_start[
 ](pointer: Pointer[Scalar[dtype], origin]) -> Address[dtype]:
     """Where the first cache line begins in memory with `spare` numbers more than needed: vectors
     that cross lines take twice the time."""
-    var behind = Int(pointer) % CACHE_LINE
-    return untracked(pointer).unsafe_offset((CACHE_LINE - behind) % CACHE_LINE // size_of[Scalar[dtype]]())
+    return untracked(pointer).unsafe_offset(-Int(pointer) % CACHE_LINE // size_of[Scalar[dtype]]())

@@ -117,12 +117,13 @@ struct _Job[Task: _Task](Movable):
 
 # Shares of the tasks at most: threads beyond help the others.
 comptime SHARES = 64
-# Nanoseconds lost to waiting after which the calling thread works alone for a while, more than another
-# process's threads cost that wait in a loop after their work, and after which it does so again.
+# Nanoseconds lost to waiting after which the calling thread works alone for a while. Threads of another
+# process that wait in a loop after their work, for some milliseconds, cost less.
 comptime LOSS = 16_000_000
+# The same where the team was tried again.
 comptime NEXT_LOSS = 4_000_000
-# That while at first, and at most: each next one is twice as long until the team is worth it again,
-# because another process often has the cores for some milliseconds only.
+# How long the calling thread works alone at first, and at most: each time twice as long as the time
+# before, until the team is worth it again.
 comptime ALONE = 3_000_000
 comptime ALONE_AT_MOST = 500_000_000
 

@@ -297,6 +297,7 @@ def _tile[
     var at = 0
     var bp = b
     var some = 0 if ahead.left == 0 else ceildiv(ahead.left * STRETCH, depth)
+    # Stretches of a length that is known at run time only would have AVX-512's tile spill its sums.
     for begun in range(0, depth, STRETCH):
         var steps = min(STRETCH, depth - begun)
         for _ in range(steps // UNROLLED):
@@ -497,8 +498,13 @@ def product[
                     c[unsafe_offset = i * row + j] = 0
         return
     var once = reads_once(m)
+    var packed = True
+    comptime if DIRECT and a_type == sum:
+        packed = not once or a.column != 1
     comptime more = width + spare[sum]()
-    var left = List[Scalar[sum]](unsafe_uninit_length=left_size(m, min(DEPTH, k)) + more)
+    var left = List[Scalar[sum]](
+        unsafe_uninit_length=left_size(m, min(DEPTH, k)) + more if packed else 0
+    )
     var right = List[Scalar[sum]](
         unsafe_uninit_length=right_size[sum](panel if once else n, min(DEPTH, k)) + more
     )
@@ -509,9 +515,6 @@ def product[
         var near = n * k * size_of[Scalar[b_type]]() <= NEAR
         for p in range(0, k, DEPTH):
             var depth = min(DEPTH, k - p)
-            var packed = True
-            comptime if DIRECT and a_type == sum:
-                packed = a.column != 1
             if packed:
                 pack_left(lp, a.from_(0, p), m, depth)
             for j in range(0, n, panel):
@@ -520,7 +523,7 @@ def product[
                 var next_columns = 0 if near else min(panel, max(0, n - j - panel))
                 var following = b.from_(p, j + panel)
                 var to = c.unsafe_offset(j)
-                var later = added or p != 0
+                var adds = added or p != 0
                 comptime if DIRECT and a_type == sum:
                     if not packed:
                         tiles[True](
@@ -532,14 +535,14 @@ def product[
                             panel,
                             to,
                             row,
-                            later,
+                            adds,
                             following,
                             next_columns,
                             a.row,
                         )
                         continue
                 tiles(
-                    m, columns, depth, lp, rp, panel, to, row, later, following, next_columns
+                    m, columns, depth, lp, rp, panel, to, row, adds, following, next_columns
                 )
     else:
         for j in range(0, n, COLUMNS):
