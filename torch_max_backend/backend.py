@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from torch_max_backend import environment, profile, unused_backend
 from torch_max_backend.cache import torch_artifacts
-from torch_max_backend.compat import dynamo_logs, hooks
+from torch_max_backend.compat import dynamo_shortcuts, hooks
 from torch_max_backend.compat.autograd import (
     OutputCode,
     SerializableAOTDispatchCompiler,
@@ -44,7 +44,7 @@ from torch_max_backend.runtime.resident import release_gpu_code
 
 log = get_logger("backend")
 
-dynamo_logs.leave_out()
+dynamo_shortcuts.leave_out()
 join_dynamo()
 torch_artifacts.register()
 

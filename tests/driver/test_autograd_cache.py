@@ -69,6 +69,19 @@ def test_arguments_without_a_stable_form_are_not_cached() -> None:
         _details(autograd_key.MARK, object())
 
 
+def test_sources_of_triton_kernels_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    details = AOTAutogradCacheDetails.__new__(AOTAutogradCacheDetails)
+    assert details.get_triton_source_codes_from_gm(GRAPH) == []
+    wrapper = pytest.importorskip("torch._inductor.codegen.wrapper")
+    name = "user_defined_triton_kernel_transitive_closure_source_code"
+    monkeypatch.setattr(wrapper, name, lambda kernel: f"the source of {kernel}")
+    kernels = {"call_function": ["add"]}
+    monkeypatch.setattr(
+        details, "_iter_triton_kernels_from_node", lambda node: iter(kernels.get(node.op, ()))
+    )
+    assert details.get_triton_source_codes_from_gm(GRAPH) == ["the source of add"]
+
+
 def test_another_torch_keeps_its_own_keys() -> None:
     program = (
         "from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails as D\n"

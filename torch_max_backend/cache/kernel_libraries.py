@@ -190,7 +190,10 @@ def _write(path: Path, content: bytes) -> None:
 
 def kept(family: str, key: str) -> Iterator[Manifest]:
     """The libraries of a family that fit, whose files are still to be checked."""
-    for path in sorted(folder().glob(f"{family}-{key}-*.json")):
+    place, start = folder(), f"{family}-{key}-"
+    # Not by a pattern: a folder of a thousand libraries takes pathlib 3 ms, and it is asked often.
+    names = (n for n in os.listdir(place) if n.startswith(start) and n.endswith(".json"))
+    for path in [place / name for name in sorted(names)]:
         try:
             yield read(path)
         except (OSError, ValueError) as e:

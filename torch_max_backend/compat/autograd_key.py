@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails
+from torch.fx import GraphModule
 
 MARK = "torch_max_backend:"
 
@@ -34,6 +35,25 @@ def install() -> None:
             _own_details(self, gm, example_inputs, fx_config)
 
     setattr(AOTAutogradCacheDetails, name, details)
+    _without_triton()
+
+
+def _without_triton() -> None:
+    """For a graph without Triton kernels, torch (2.15) imports what generates code around
+    them before it looks at the list of their sources, which is empty."""
+    name, kernels_of = "get_triton_source_codes_from_gm", "_iter_triton_kernels_from_node"
+    original = getattr(AOTAutogradCacheDetails, name, None)
+    if original is None or not hasattr(AOTAutogradCacheDetails, kernels_of):
+        return
+
+    def sources(self: Any, gm: Any) -> list[str]:
+        graphs = (m.graph for m in gm.modules() if isinstance(m, GraphModule))
+        nodes = (node for graph in graphs for node in graph.nodes)
+        if any(True for node in nodes for _ in getattr(self, kernels_of)(node)):
+            return original(self, gm)
+        return []
+
+    setattr(AOTAutogradCacheDetails, name, sources)
 
 
 def _own_details(self: Any, gm: Any, example_inputs: Any, fx_config: Any) -> None:

@@ -1,4 +1,5 @@
-"""Dynamo's logs hold what they should where they are on, and cost nothing where not."""
+"""Dynamo's logs hold what they should where they are on, and cost nothing where not; what else is
+left out changes nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ import torch
 import torch._dynamo.funcname_cache as names
 from torch import Tensor
 from torch._dynamo import guards, output_graph, side_effects
+from torch._dynamo.variables import higher_order_ops
 
 from torch_max_backend import max_backend
-from torch_max_backend.compat import dynamo_logs
+from torch_max_backend.compat import dynamo_shortcuts
 
 
 class Outer:
@@ -57,7 +59,7 @@ def test_guards_are_timed_if_a_log_wants_it(
         return 1.0
 
     monkeypatch.setattr(guards, "profile_guard_manager", theirs)
-    dynamo_logs.leave_out()
+    dynamo_shortcuts.leave_out()
     logs(**({"guards": True} if read else {}))
     _compiled()
     assert bool(timed) == read
@@ -78,7 +80,7 @@ def test_what_is_changed_is_told_if_a_log_wants_it(
         return told[0]
 
     monkeypatch.setattr(owner, "_format_side_effect_message", theirs)
-    dynamo_logs.leave_out()
+    dynamo_shortcuts.leave_out()
     logs(**({"side_effects": True} if read else {}))
 
     def function(x: Tensor) -> Tensor:
@@ -95,11 +97,21 @@ def test_what_is_changed_is_told_if_a_log_wants_it(
     assert ("it changes" in capsys.readouterr().err) == read
 
 
+def test_a_local_map_is_known() -> None:
+    func_map = pytest.importorskip("torch.distributed.tensor.experimental._func_map")
+    dynamo_shortcuts.leave_out()
+    kind = higher_order_ops.LocalMapWrappedHigherOrderVariable
+    assert not kind.should_wrap_in_hop(func_map._local_map_wrapped)
+    with kind.enable():
+        assert kind.should_wrap_in_hop(func_map._local_map_wrapped)
+        assert not kind.should_wrap_in_hop(func_map.local_map)
+
+
 def test_tracebacks_are_those_of_python() -> None:
     def stack() -> list[traceback.FrameSummary]:
         return list(traceback.extract_stack())
 
-    dynamo_logs.leave_out()
+    dynamo_shortcuts.leave_out()
     kept = output_graph.traceback.StackSummary
     assert kept is not traceback.StackSummary
     for frames in (stack(), stack(), [*stack(), *stack()[-1:] * 9]):
@@ -118,7 +130,7 @@ def test_operators_know_the_users_lines() -> None:
         stacks.extend(n.stack_trace or "" for n in graph.graph.nodes if n.op == "call_method")
         return graph
 
-    dynamo_logs.leave_out()
+    dynamo_shortcuts.leave_out()
     torch._dynamo.reset()
     torch.compile(lambda x: Outer().inner(x), backend=backend)(torch.ones(4))
     assert "return x.sin() + 1" in stacks[0]

@@ -1,4 +1,5 @@
-"""Spares Dynamo what it does for logs that nobody reads, and what it does over and over.
+"""Spares Dynamo what it does for logs that nobody reads, what it does over and over, and what it
+imports to compare with.
 
 Of the tracing of a Llama of 540 operators that was a sixth, without the texts of what code changes.
 """
@@ -6,6 +7,7 @@ Of the tracing of a Llama of 540 operators that was a sixth, without the texts o
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 import types
 from collections.abc import Iterable
@@ -13,18 +15,21 @@ from functools import lru_cache
 from typing import Any
 
 from torch._dynamo import config, guards, output_graph, side_effects, symbolic_convert
+from torch._dynamo.variables import higher_order_ops
 
 # Where ``TORCH_TRACE`` goes.
 _TRACE = logging.getLogger("torch.__trace")
 _NAMES = ("trace_call_log", "trace_source_log")
+_LOCAL_MAP = "torch.distributed.tensor.experimental._func_map"
 
 
 def leave_out() -> None:
-    """Leave out names, times and texts where the logs of them are off, and keep lines of
+    """Leave out names, times and texts where the logs of them are off, and an import; keep lines of
     tracebacks; once, or nothing of what has other names in this torch."""
     _leave_out_names()
     _leave_out_times()
     _leave_out_side_effects()
+    _leave_out_local_map()
     _keep_lines()
 
 
@@ -71,6 +76,22 @@ def _leave_out_side_effects() -> None:
         return theirs(self, var) if read else ""
 
     _set(owner, "_format_side_effect_message", text)
+
+
+def _leave_out_local_map() -> None:
+    """For each function, Dynamo (2.15) asks whether it is a certain one of a module that it imports
+    to know: 0.05 s, and 0.25 where transformers is imported, since what registers an operator there
+    looks for its file among all modules. Nobody has the function before the module is imported."""
+    owner = getattr(higher_order_ops, "LocalMapWrappedHigherOrderVariable", None)
+    theirs = getattr(owner, "should_wrap_in_hop", None)
+    if theirs is None or _is_ours(theirs):
+        return
+
+    def should_wrap_in_hop(value: Any) -> bool:
+        return _LOCAL_MAP in sys.modules and theirs(value)
+
+    should_wrap_in_hop.of_max_backend = True  # type: ignore[attr-defined]
+    owner.should_wrap_in_hop = staticmethod(should_wrap_in_hop)  # type: ignore[union-attr]
 
 
 def _keep_lines() -> None:
