@@ -236,10 +236,17 @@ def take[dtype: DType, w: Int](p: Bytes, at: Int, rest: Int) -> SIMD[wide[dtype]
 
 @always_inline
 def put[dtype: DType, w: Int](p: Bytes, at: Int, v: SIMD[wide[dtype](), w], rest: Int):
-    if rest >= w:
-        store[dtype, w](p, at, v)
+    """Stores a vector of a block, or its rest. It was `rounded`, or read."""
+    comptime if dtype == DType.bfloat16:
+        # Not rounded once more, which takes as long as a multiplication and three additions.
+        var bits = bitcast[DType.uint32, w](rebind[SIMD[DType.float32, w]](v)) >> 16
+        comptime Bits = SIMD[wide[DType.uint16](), w]
+        put[DType.uint16, w](p, at, rebind[Bits](bits.cast[DType.uint16]()), rest)
     else:
-        store[dtype, w](p, at, v, rest)
+        if rest >= w:
+            store[dtype, w](p, at, v)
+        else:
+            store[dtype, w](p, at, v, rest)
 
 
 @always_inline

@@ -25,6 +25,7 @@ from torch_max_backend.engines.steps.planner.plan import (
     Step,
     Then,
 )
+from torch_max_backend.engines.steps.planner.recomputed import recompute
 from torch_max_backend.engines.steps.planner.refusals import NotPlanned
 from torch_max_backend.engines.steps.planner.sizes import (
     Size,
@@ -195,6 +196,7 @@ class _Planning:
     def _add(self, tasks: list[Task]) -> None:
         """Append the steps of tasks."""
         groups = fused(tasks, self.work.aliases)
+        recompute(groups, self.shared | self.changing, self.work.aliases)
         readers: dict[Value, set[Group]] = {}
         for group in groups:
             for task in group.tasks:
@@ -342,7 +344,7 @@ class _Planning:
             return True
         if product(task.to.shape) != product(root.shape):
             return True
-        return any(g is not group for g in self.readers.get(root, ()))
+        return any(task not in g.tasks for g in self.readers.get(root, ()))
 
     # Symbols
 
