@@ -119,7 +119,7 @@ def _programs(fusible: Fusible) -> Sequence[Program]:
 
 
 def _fused_function(program: Program) -> Iterable[str]:
-    symbol, dtypes, inputs = fused_symbol(program), dtypes_of(program), len(program.inputs)
+    symbol, inputs = fused_symbol(program), len(program.inputs)
     yield from ("", "", f'def _{symbol}(row: Words, at: Words, n: Int64) abi("C"):')
     yield f"    comptime w = vector[{', '.join(f'DType.{d}' for d in sorted(held(program)))}]()"
     yield "    var slots = row.unsafe_offset(Int(row[unsafe_offset=18]))"
@@ -128,17 +128,23 @@ def _fused_function(program: Program) -> Iterable[str]:
         yield f"    var s{i} = Int(slots[unsafe_offset={2 * i + 1}])"
     for i in range(len(program.outputs)):
         yield f"    var q{i} = block_of(at, slots, {2 * inputs + i})"
-    yield from ("    var count = Int(n)", "    var j = 0", "    while j < count:")
-    yield "        var rest = count - j"
-    for i, dtype in enumerate(program.inputs):
-        yield f"        var v{i} = take[DType.{dtype}, w](p{i}, j * s{i}, rest)"
-    for k, instruction in enumerate(program.instructions):
-        operands = [f"v{o}" for o in instruction.operands]
-        yield "        " + assignment(f"v{inputs + k}", instruction, operands, dtypes)
-    for i, value in enumerate(program.outputs):
-        yield f"        put[DType.{dtypes[value]}, w](q{i}, j, v{value}, rest)"
-    yield "        j += w"
+    yield from ("    var count = Int(n)", "    var j = 0", "    while j + w <= count:")
+    yield from (f"        {line}" for line in _vector(program, "w"))
+    yield from ("        j += w", "    if j < count:")
+    yield from (f"        {line}" for line in _vector(program, "count - j"))
     yield from ("", "", f'@export("{symbol}")')
     yield f'def {symbol}(row: Words, context: Words) abi("C") -> Int64:'
     yield f"    var block: Block = _{symbol}"
     yield from ("    run(row, block)", "    return 0")
+
+
+def _vector(program: Program, rest: str) -> Iterable[str]:
+    """All instructions on a vector of a tile, of which there is a rest."""
+    dtypes, inputs = dtypes_of(program), len(program.inputs)
+    for i, dtype in enumerate(program.inputs):
+        yield f"var v{i} = take[DType.{dtype}, w](p{i}, j * s{i}, {rest})"
+    for k, instruction in enumerate(program.instructions):
+        operands = [f"v{o}" for o in instruction.operands]
+        yield assignment(f"v{inputs + k}", instruction, operands, dtypes)
+    for i, value in enumerate(program.outputs):
+        yield f"put[DType.{dtypes[value]}, w](q{i}, j, v{value}, {rest})"

@@ -87,10 +87,13 @@ class _Text:
 
     def _plain(self) -> Iterable[str]:
         j = self._name("j", 0)
-        yield f"while {j} < count:"
-        for line in self._pass(j, f"count - {j}"):
+        yield f"while {j} + w <= count:"
+        for line in self._pass(j, "w"):
             yield "    " + line
         yield f"    {j} += w"
+        yield f"if {j} < count:"
+        for line in self._pass(j, f"count - {j}"):
+            yield "    " + line
 
     def _reductions(self, totals: int) -> Iterable[str]:
         """In the order of `_row` of mojo_kernels/programs/reductions.mojo."""
