@@ -85,6 +85,16 @@ def test_what_is_written_meanwhile_is_not_read_again() -> None:
     same_as_eager(function, [_whole(6, 300), _whole(6, 300)])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_read_in_another_order_too_is_kept(dtype: torch.dtype) -> None:
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        wide = y.float() + 1
+        made = x.float() * wide
+        return [(made - made.sum(-1, keepdim=True)) * wide.t()]
+
+    same_as_eager(function, [_whole(260, 260, dtype=dtype), _whole(260, 260, dtype=dtype)])
+
+
 def test_another_order_of_dims_keeps() -> None:
     def function(x: Tensor, y: Tensor) -> list[Tensor]:
         made = x * y

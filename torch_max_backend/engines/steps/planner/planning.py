@@ -211,7 +211,8 @@ class _Planning:
                 self._loop(first)
             elif isinstance(first, Kernel):
                 self.steps.append(self._kernel(len(self.steps), first))
-            else:
+            elif any(self._is_stored(task, group) for task in group.tasks):
+                # Else what read it reads through it.
                 self.steps.append(self._program(len(self.steps), group))
 
     def _branch(self, task: Branch) -> None:
@@ -338,7 +339,9 @@ class _Planning:
         root = task.to.root
         return product(task.to.shape) == product(root.shape) and root not in self.changing
 
-    def _is_stored(self, task: Pointwise, group: Group) -> bool:
+    def _is_stored(self, task: Task, group: Group) -> bool:
+        if not isinstance(task, Pointwise):
+            return True
         root = task.to.root
         if root in self.shared or root in self.work.aliases:
             return True

@@ -75,7 +75,7 @@ class _Recomputing:
         again = [t for t in first.tasks if isinstance(t, Pointwise) and t in needed]
         made = {i: self._with(self.groups[i], first, again) for i in others}
         for i, group in made.items():
-            if not self._reads_alike(first, self.groups[i], task) or len(group.tasks) > MOST:
+            if not self._reads_alike(first, self.groups[i], again) or len(group.tasks) > MOST:
                 return
         before = sum(_bytes_read(self.groups[i]) for i in others)
         after = sum(map(_bytes_read, made.values()))
@@ -91,15 +91,16 @@ class _Recomputing:
         readers = sorted(self.readers.get(task.to.root, ()))
         return [i for i in readers if task not in self.groups[i].tasks]
 
-    def _reads_alike(self, first: Group, second: Group, task: Pointwise) -> bool:
-        """Whether a group is over the same sizes as the one that makes a value, and reads it
-        element for element."""
-        to = first.writes[task]
+    def _reads_alike(self, first: Group, second: Group, tasks: Sequence[Pointwise]) -> bool:
+        """Whether a group is over the same sizes as the one that runs some tasks, and reads what
+        they make element for element."""
+        to = {t.to.root: first.writes[t] for t in tasks}
         return first.space == second.space and all(
-            read.offset == to.offset and same_strides(second.space, read.strides, to.strides)
+            read.offset == to[read.root].offset
+            and same_strides(second.space, read.strides, to[read.root].strides)
             for reads in second.reads.values()
             for read in reads
-            if isinstance(read, View) and read.root is to.root
+            if isinstance(read, View) and read.root in to
         )
 
     def _needed(self, above: int, task: Pointwise, last: int) -> set[Pointwise] | None:
