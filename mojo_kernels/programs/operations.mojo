@@ -238,7 +238,7 @@ def take[dtype: DType, w: Int](p: Bytes, at: Int, rest: Int) -> SIMD[wide[dtype]
 def put[dtype: DType, w: Int](p: Bytes, at: Int, v: SIMD[wide[dtype](), w], rest: Int):
     """Stores a vector of a block, or its rest. It was `rounded`, or read."""
     comptime if dtype == DType.bfloat16:
-        # Not rounded once more, which takes as long as a multiplication and three additions.
+        # Rounded once more, each number would be tested for NaN once more.
         var bits = bitcast[DType.uint32, w](rebind[SIMD[DType.float32, w]](v)) >> 16
         comptime Bits = SIMD[wide[DType.uint16](), w]
         put[DType.uint16, w](p, at, rebind[Bits](bits.cast[DType.uint16]()), rest)

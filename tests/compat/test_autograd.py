@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from torch_max_backend import max_backend
-from torch_max_backend.compat.autograd import OutputCode, SerializableAOTDispatchCompiler
-from torch_max_backend.compat.autograd import aot_autograd as ours
+from torch_max_backend.compat.autograd import (
+    OutputCode,
+    SerializableAOTDispatchCompiler,
+    aot_autograd,
+)
 
 
 def test_debug_files_are_written_where_they_are_asked_for(
@@ -25,19 +29,20 @@ def test_debug_files_are_written_where_they_are_asked_for(
     assert list(tmp_path.rglob("aot_*_debug.log"))
 
 
-def test_arguments_may_be_lists() -> None:
-    def function(pair: list[Tensor], x: Tensor) -> tuple[Tensor]:
-        return (pair[0] * pair[1] + x,)
-
-    def compiler(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        return module
-
+def _compiled(function: Callable[..., Any], arguments: Sequence[Any], compiler: Any) -> Any:
     compilers = dict.fromkeys(
         ("fw_compiler", "bw_compiler", "inference_compiler"),
         SerializableAOTDispatchCompiler(OutputCode, compiler),
     )
+    return aot_autograd(**compilers)(torch.fx.symbolic_trace(function), arguments)
+
+
+def test_arguments_may_be_lists() -> None:
+    def function(pair: list[Tensor], x: Tensor) -> tuple[Tensor]:
+        return (pair[0] * pair[1] + x,)
+
     a, b, x = torch.randn(3, 4)
-    compiled = ours(**compilers)(torch.fx.symbolic_trace(function), [[a, b], x])
+    compiled = _compiled(function, [[a, b], x], lambda module, example_inputs: module)
     torch.testing.assert_close(compiled([a, b], x), (a * b + x,))
 
 
@@ -45,11 +50,7 @@ def test_a_compiler_that_fails_is_counted() -> None:
     def compiler(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
         raise ValueError("no such graph")
 
-    compilers = dict.fromkeys(
-        ("fw_compiler", "bw_compiler", "inference_compiler"),
-        SerializableAOTDispatchCompiler(OutputCode, compiler),
-    )
     before = counters["aot_autograd"]["not_ok"]
     with pytest.raises(ValueError, match="no such graph"):
-        ours(**compilers)(torch.fx.symbolic_trace(lambda x: (x + 1,)), [torch.ones(2)])
+        _compiled(lambda x: (x + 1,), [torch.ones(2)], compiler)
     assert counters["aot_autograd"]["not_ok"] == before + 1

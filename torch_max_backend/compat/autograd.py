@@ -35,6 +35,9 @@ def aot_autograd(
         settings: The other arguments of ``aot_module_simplified``.
     """
     theirs = common.aot_autograd(bw_compiler=bw_compiler, **settings)
+    backward = SerializableAOTDispatchCompiler(
+        bw_compiler.output_code_ty, _untraced(bw_compiler.compiler_fn)
+    )
 
     def compiled(module: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         nested = any(isinstance(x, (list, tuple, dict)) for x in example_inputs)
@@ -42,9 +45,6 @@ def aot_autograd(
             return theirs(module, example_inputs)
         of_aot = counters["aot_autograd"]
         of_aot["total"] += 1
-        backward = SerializableAOTDispatchCompiler(
-            bw_compiler.output_code_ty, _untraced(bw_compiler.compiler_fn)
-        )
         try:
             function = aot_module_simplified(
                 module, example_inputs, bw_compiler=backward, **settings
@@ -64,11 +64,11 @@ def _untraced(compiler: Callable[..., Any]) -> Callable[..., Any]:
     """A compiler that Dynamo traces no more than what it makes: a backward graph may be compiled
     while another is traced."""
 
-    def compile(*arguments: Any) -> Any:
+    def untraced(*arguments: Any) -> Any:
         made = disable(compiler, reason="it compiles a backward graph")(*arguments)
         return disable(made, reason="AOTAutograd has traced it")
 
-    return compile
+    return untraced
 
 
 __all__ = [

@@ -154,9 +154,7 @@ class _Fusion:
 
     def _is_large(self, group: Group, view: View) -> bool:
         """Whether a group reads enough of some memory, each element of it for one of its own."""
-        if view.shape != group.space or any(
-            s == 0 and n != 1 for n, s in zip(view.shape, view.strides, strict=True)
-        ):
+        if view.shape != group.space or view.repeats():
             return False
         count = product(view.shape)
         return not isinstance(count, int) or count >= LARGE

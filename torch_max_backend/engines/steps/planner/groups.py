@@ -34,9 +34,7 @@ class Group:
 
 def is_all_of(view: View) -> bool:
     """Whether a view has each element of its root's memory once."""
-    if product(view.shape) != product(view.root.shape):
-        return False
-    return all(s != 0 or n == 1 for n, s in zip(view.shape, view.strides, strict=True))
+    return product(view.shape) == product(view.root.shape) and not view.repeats()
 
 
 def extent(view: View) -> frozenset[tuple[Size, Size]]:

@@ -212,7 +212,7 @@ class _Planning:
             elif isinstance(first, Kernel):
                 self.steps.append(self._kernel(len(self.steps), first))
             elif any(self._is_stored(task, group) for task in group.tasks):
-                # Else what read it reads through it.
+                # Nothing is left of a pass whose results nobody reads.
                 self.steps.append(self._program(len(self.steps), group))
 
     def _branch(self, task: Branch) -> None:

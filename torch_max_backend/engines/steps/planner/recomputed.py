@@ -26,14 +26,12 @@ _CHEAP = frozenset(
 )  # fmt: skip
 
 
-def recompute(
-    groups: Sequence[Group], kept: Collection[Value], aliases: Mapping[Value, Value]
-) -> None:
-    """Give groups what they need to make values of earlier groups themselves, where less memory is
-    read and written so. A task is then in several groups.
+def recompute(groups: list[Group], kept: Collection[Value], aliases: Mapping[Value, Value]) -> None:
+    """Replace groups by ones that also have what they need to make values of earlier groups
+    themselves, where less memory is read and written so. A task is then in several groups.
 
     Args:
-        groups: Groups in the order in which they run.
+        groups: Groups in the order in which they run; changed.
         kept: Values that are not only temporary, or that are written more than once.
         aliases: Values that lie in the memory of another.
     """
@@ -42,7 +40,7 @@ def recompute(
 
 class _Recomputing:
     def __init__(
-        self, groups: Sequence[Group], kept: Collection[Value], aliases: Mapping[Value, Value]
+        self, groups: list[Group], kept: Collection[Value], aliases: Mapping[Value, Value]
     ) -> None:
         self.groups = groups
         self.kept, self.aliases = kept, aliases
@@ -69,8 +67,8 @@ class _Recomputing:
         if above not in self.readers.get(task.to.root, ()):
             return
         others = self._readers_of(task)
-        needed = self._needed(above, task, max(others, default=above)) if others else None
-        if needed is None:
+        needed = self._needed(above, task, max(others, default=above))
+        if not others or needed is None:
             return
         again = [t for t in first.tasks if isinstance(t, Pointwise) and t in needed]
         made = {i: self._with(self.groups[i], first, again) for i in others}
@@ -83,8 +81,7 @@ class _Recomputing:
         saved = sum(itemsize(t.dtype) for t, by in stored if by and set(by) <= made.keys())
         if after < before + saved:
             for i, group in made.items():
-                self.groups[i].tasks = group.tasks
-                self.groups[i].reads, self.groups[i].writes = group.reads, group.writes
+                self.groups[i] = group
 
     def _readers_of(self, task: Pointwise) -> list[int]:
         """The groups that read what a task makes, and do not make it themselves."""
@@ -155,8 +152,4 @@ def _bytes_read(group: Group) -> int:
         for v in reads
         if isinstance(v, View) and v.root not in made
     }
-    return sum(
-        itemsize(v.dtype)
-        for v in views.values()
-        if all(s != 0 or n == 1 for n, s in zip(v.shape, v.strides, strict=True))
-    )
+    return sum(itemsize(v.dtype) for v in views.values() if not v.repeats())

@@ -50,6 +50,10 @@ class View:
             self.offset == 0 and self.is_dense() and product(self.shape) == product(self.root.shape)
         )
 
+    def repeats(self) -> bool:
+        """Whether it has elements of its root more than once, as what is broadcast."""
+        return any(s == 0 and n != 1 for n, s in zip(self.shape, self.strides, strict=True))
+
     def reshape(self, shape: Sizes) -> View | None:
         """The view in another shape, or ``None`` where that takes a copy."""
         if self.is_dense() and product(self.shape) == product(shape):
